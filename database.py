@@ -1,7 +1,7 @@
-"""What only SQLite and peewee know: stored values, statements, the tables' base, the turn to write.
+"""What is particular to SQLite and peewee: stored values, statements, base tables, the turn to write.
 
-This module knows no table. Rows are stored in the form in which the API shows them, ids and times as
-text, so that reading needs no conversion.
+This module defines no table. Rows are stored in the form in which the API shows them, ids and times as text,
+so reading needs no conversion.
 """
 
 import hashlib
@@ -45,8 +45,8 @@ from times import now
 # How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
 # the GIL, so they are rare.
 PROGRESS_STEPS = 5_000_000
-SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
-PAGE_BYTES = 4 * 1024 * 1024  # the most that rows of a page have together, except for a single one
+SEARCH_STEPS = 2_000  # for a search, which needs about four instructions for each task, even for a long text
+PAGE_BYTES = 4 * 1024 * 1024  # the most that the rows of a page have together; a single row may have more
 LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for its turn, also in SQLite
 
 Row = dict[str, Any]
@@ -60,29 +60,29 @@ PRAGMAS = {
     "cache_size": -800,  # KB for each of 40 threads; the system caches the file too
     "journal_size_limit": 64 * 1024 * 1024,
 }
-LOG_BYTES = 256 * 1024 * 1024  # of the log, after which a checkpoint waits for readers
+LOG_BYTES = 256 * 1024 * 1024  # size of the log from which a checkpoint waits for readers
 
 
 class Viewer(NamedTuple):
     """A member for whom only some rows exist (`Base.SEEN`)."""
 
     id: str
-    of_few: bool  # whether these are so few that it is quickest to read them all (`views`)
+    of_few: bool  # whether these rows are so few that it is fastest to read all of them (`views`)
 
 
 class ThreadState(threading.local):
     """What the database keeps for each thread."""
 
     writer: sqlite3.Connection | None = None  # during a write transaction
-    viewer: Viewer | None = None  # for whom this thread reads; None for somebody who sees everything
+    viewer: Viewer | None = None  # for whom this thread reads; None if that member sees everything
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
 
 
 class LimitedDatabase(SqliteDatabase):
     """Connections for viewers, on which a temporary view hides each table.
 
-    SQLite looks for a name in `temp` before `main`. So a statement that knows nothing of viewers reads the
-    rows of `Base.SEEN`, and none of a table without it. A new view makes SQLite prepare statements again.
+    SQLite looks for a name in `temp` before `main`. So each statement reads only the rows of `Base.SEEN`, and
+    no row of a table without it. The views stay: a new one would make SQLite prepare all statements again.
     """
 
     def __init__(self, *, of_few: bool):
@@ -103,17 +103,17 @@ class Database(SqliteDatabase):
     """SQLite, with one connection through which all threads write, and one for each thread that reads.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
-    finds the pages that the last one used. A thread that reads for a `Viewer` does so through another one.
+    finds the pages that the last write used. Threads that read for a `Viewer` use a `LimitedDatabase`.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadState()
-        # In memory: each page that a savepoint may have to restore would else go to a temporary file.
+        # In memory: otherwise each page that a savepoint may have to restore goes to a temporary file.
         pragmas = PRAGMAS | {"temp_store": "memory", "cache_size": -2000}
         self._writer = SqliteDatabase(None, pragmas=pragmas, thread_safe=False)
         self._limited = LimitedDatabase(of_few=False), LimitedDatabase(of_few=True)
         self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
-        self._changes = 0  # that the connection for writing had made when the transaction began
+        self._changes = 0  # `total_changes` of the connection for writing when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
@@ -128,7 +128,7 @@ class Database(SqliteDatabase):
         return super()._connect()  # type: ignore[misc]
 
     def connection(self) -> sqlite3.Connection:
-        """The connection of what this thread executes: the viewer's, in a write transaction the writer's."""
+        """Return the connection on which this thread executes: the viewer's, the writer's, or its own."""
         if viewer := self._thread.viewer:
             return self._limited[viewer.of_few].connection()
         return self._thread.writer or super().connection()  # type: ignore[misc]
@@ -142,10 +142,10 @@ class Database(SqliteDatabase):
         return self.connection().execute(sql, params or ())
 
     def read(self, sql: str, parameters: Row, most: int = 0) -> list[tuple]:
-        """Every row of the result. Raises `sqlite3.DataError` for a value of over `most` bytes, if set."""
+        """Return all rows. Raises `sqlite3.DataError` for a value of over `most` bytes, if set."""
         thread = self._thread
         if (connection := thread.writer) is None or thread.viewer:
-            # `connection` takes as long as a short statement.
+            # Calling `connection` takes as long as a short statement.
             connection = (not thread.viewer and self._state.conn) or self.connection()  # type: ignore[attr-defined]
             steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
             connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, steps)
@@ -159,9 +159,9 @@ class Database(SqliteDatabase):
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
-        """Interrupt what this thread reads in the body, outside of transactions, after so many seconds.
+        """Interrupt reads of this thread after `seconds`, from the start of the body; writes go on.
 
-        The query that is being executed then raises SQLite's error `SQLITE_INTERRUPT`.
+        A query that is interrupted raises SQLite's error `SQLITE_INTERRUPT`.
         """
         self._thread.ends_at = time.monotonic() + seconds
         try:
@@ -171,7 +171,7 @@ class Database(SqliteDatabase):
 
     @contextmanager
     def viewed_by(self, viewer: Viewer | None) -> Iterator[None]:
-        """Let the body read what this member sees, also in a transaction; None sees everything."""
+        """Let the body read what this viewer sees, even in a transaction; None sees everything."""
         before, self._thread.viewer = self._thread.viewer, viewer
         try:
             yield
@@ -201,7 +201,7 @@ class Database(SqliteDatabase):
             turn.callback(write_turn.release)
             try:
                 group = write_turn.group
-                if not group.size:  # or SQLite may make a new file
+                if not group.size:  # otherwise SQLite might make a new file
                     check_in_place()
                 connection = self._writer.connection()
                 turn.callback(connection.rollback)  # of what is not committed by then
@@ -211,7 +211,7 @@ class Database(SqliteDatabase):
                 try:
                     yield
                 except BaseException:
-                    # A full disk ends the transaction; who begins a group is undone as the turn ends.
+                    # A full disk ends the transaction. The first writer of a group is undone with the turn.
                     if group.size and connection.in_transaction:
                         connection.execute("ROLLBACK TO joined")
                         self._commit(connection, group, turn)
@@ -225,7 +225,7 @@ class Database(SqliteDatabase):
                 self._thread.writer = None
 
     def _begin(self, connection: sqlite3.Connection, ends_at: float) -> None:
-        """Join the open transaction, or begin one, waiting until `ends_at`, but at least for one second."""
+        """Join the open transaction, or begin one: wait for it until `ends_at`, and at least for a second."""
         if connection.in_transaction:
             connection.execute("SAVEPOINT joined")
         else:
@@ -237,43 +237,43 @@ class Database(SqliteDatabase):
             self._changes = connection.total_changes
 
     def _commit(self, connection: sqlite3.Connection, group: "Group", turn: ExitStack) -> None:
-        """Hand the turn on and wait for the commit of the group, or make it. Raises `Unavailable`."""
+        """Hand the turn on and wait for the commit of the group, or commit. Raises `Unavailable`."""
         if connection.in_transaction and write_turn.hand_on():
-            turn.pop_all()  # the turn is another's
+            turn.pop_all()  # another thread has the turn now
             group.wait()
         else:
-            check_in_place()  # again, for who has joined
+            check_in_place()  # again, for the writers that have joined
             connection.execute("COMMIT")
             group.failed = False
-            if connection.total_changes > self._changes:  # a commit of nothing succeeds on a full disk
+            if connection.total_changes > self._changes:  # an empty commit succeeds even on a full disk
                 self.refused_since = None
         if group.failed:
-            raise Unavailable("the database could not store this with what others wrote")
+            raise Unavailable("the database could not store this together with what others wrote")
 
     def shorten_log(self, seconds: float) -> None:
         """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.
 
-        SQLite does so itself when the log has 4000 pages, for which the disk may have no space, and not while
-        reads overlap. It waits for reads at most so many seconds, and where that was too short, not again
-        before the log has grown by `LOG_BYTES`.
+        SQLite itself does so at 4000 pages, for which the disk may have no space, and only when no reads
+        overlap. This waits up to `seconds` for reads; if that is too short, it does not try again before the
+        log has grown by another `LOG_BYTES`.
         """
         with suppress(OSError, sqlite3.Error):  # there is no log yet, or the disk is still full
             size = os.stat(f"{self.database}-wal").st_size
             if self.refused_since or size > self._long_log + LOG_BYTES:
                 connection, checkpoint = self._writer.connection(), "PRAGMA wal_checkpoint(TRUNCATE)"
-                # Several short waits: the mark of the read that one waits for may become that of new reads.
+                # Several short waits: new reads may take over the mark of the read that a long one waits for.
                 connection.execute("PRAGMA busy_timeout = 250")
                 ends_at = time.monotonic() + (0 if self.refused_since else seconds)
-                self._wait = 0  # `writing` sets its own
+                self._wait = 0  # `_begin` sets its own
                 while (used := connection.execute(checkpoint).fetchone()[0]) and time.monotonic() < ends_at:
                     continue
                 self._long_log = size * used
 
     def disconnect(self) -> None:
-        """Close all connections, which a fork must not share; to be called while there is one thread."""
+        """Close all connections, which a fork must not share. Call this while there is only one thread."""
         for other in (self._writer, *self._limited):
             other.close()
-        self._wait = 0  # the next connection has SQLite's own
+        self._wait = 0  # the next connection begins with SQLite's own timeout
         self.close()
 
 
@@ -306,7 +306,7 @@ def is_outage(error: BaseException | None) -> bool:
 
 
 def disk_hint(error: Exception) -> str:
-    """What to do about an error that a full disk may have caused."""
+    """Return what to do about an error that a full disk may have caused, or an empty text."""
     name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
     return "; see that its disk has space" if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")) else ""
 
@@ -315,11 +315,11 @@ def disk_hint(error: Exception) -> str:
 
 
 def caseless(text: str) -> str:
-    """The text for comparing names: without differences of case and of Unicode composition."""
+    """Return the text for comparing names: without differences of case and Unicode composition."""
     return unicodedata.normalize("NFC", text.casefold())
 
 
-# What nobody types in a search: strokes, which Unicode does not decompose, and typographic signs.
+# Characters that nobody types in a search: strokes, which Unicode does not decompose, and typographic signs.
 PLAIN = str.maketrans("ƀȼđɇǥħɨɉłøɍŧɏƶⱥⱦ", "bcdeghijlortyzat")
 PLAIN |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), ord("-"))
 PLAIN |= dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u02bc"), ord("'"))
@@ -327,19 +327,19 @@ PLAIN |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f"), ord('"'))
 
 
 def fold(text: str) -> str:
-    """The text for searching and sorting: without accents, strokes, ligatures, widths and typography.
+    """Return the text for searching and sorting: without accents, strokes, ligatures, widths and typography.
 
-    The columns `search` of tasks and comments hold such texts: who changes this adds a migration like 0027.
+    The columns `search` of tasks and comments contain such texts: a change here needs a migration like 0027.
     """
     if text.isascii():
         return text.lower()
-    # Marks of a class below 10 are no accents but parts of letters: が is another one than か.
+    # Marks of a class below 10 are not accents but parts of letters: が and か are different letters.
     letters = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.combining(letter) < 10)
     return caseless("".join(letters)).translate(PLAIN)
 
 
 def digest(secret: str) -> str:
-    """SHA-256, enough for what holds 256 random bits."""
+    """Return the SHA-256 digest; a secret of 256 random bits needs no slower one."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -347,13 +347,13 @@ def digest(secret: str) -> str:
 
 
 class EncodedJSON(str):
-    """Free-form JSON, as the text that JavaScript would write; `to_json` copies it."""
+    """Free-form JSON as text, as JavaScript would write it; `to_json` copies it."""
 
     __slots__ = ()
 
 
 def to_json(value: Any) -> bytes:
-    """The value as compact JSON, whose strings and numbers are those of `JSON.stringify`."""
+    """Return the value as compact JSON, with strings and numbers as `JSON.stringify` writes them."""
     return orjson.dumps(value, _splice, orjson.OPT_PASSTHROUGH_SUBCLASS)
 
 
@@ -366,21 +366,20 @@ def _splice(text: Any) -> orjson.Fragment:
 # Statements -----------------------------------------------------------------------------------
 
 
-# A list or an object is stored as JSON.
-sqlite3.register_adapter(list, lambda value: to_json(value).decode())
-sqlite3.register_adapter(dict, lambda value: to_json(value).decode())
+for kind in (list, dict):  # are stored as JSON
+    sqlite3.register_adapter(kind, lambda value: to_json(value).decode())
 
 
 class JSONField(TextField):
-    """A column of JSON whose values a row has as Python's."""
+    """A column of JSON; rows contain Python's values."""
 
 
 class EncodedJSONField(TextField):
-    """A column of JSON whose values a row has as `EncodedJSON`."""
+    """A column of JSON; rows contain `EncodedJSON`."""
 
 
 class ChoiceField(TextField):
-    """A column of one of these texts."""
+    """A column that contains one of these texts."""
 
     def __init__(self, choices: tuple[str, ...], **options: Any):
         super().__init__(**options)
@@ -388,54 +387,60 @@ class ChoiceField(TextField):
 
 
 def placeholder(name: str) -> SQL:
-    """A named parameter of a statement."""
+    """Return a named parameter of a statement."""
     return SQL(f":{name}")
 
 
 def columns(model: Any, *hidden: str) -> list:
-    """The model's columns in their order, without the hidden ones."""
+    """Return the model's columns in their order, without the hidden ones."""
     return [field for field in model._meta.sorted_fields if field.column_name not in hidden]
 
 
 def rowid(model: Any) -> Column:
-    """The number that SQLite itself gives each row."""
+    """Return the column with the number that SQLite itself gives each row."""
     return Column(model, "rowid")
 
 
 def joined(table: Any, key: str, *names: str) -> list:
-    """Columns of a joined table, its id among them, as `key.name`; in a SELECT they come last."""
+    """Return columns of a joined table as `key.name`. Its id must be among them; select them last."""
     return [getattr(table, name).alias(f"{key}.{name}") for name in names]
 
 
 def _name(column: Any) -> str:
-    """The column's name; none of an expression without an alias, for which peewee makes up any attribute."""
+    """Return the column's name, or "" without an alias: peewee invents any attribute of an expression."""
     name = getattr(column, "column_name", None) or getattr(column, "_alias", "")
     return name if isinstance(name, str) else ""
 
 
-def _is_json(column: Any) -> bool:
+def _calls_json(value: Any) -> bool:
+    return isinstance(value, Function) and value.name == "JSON"
+
+
+def _reader(column: Any) -> Callable[[str], Any] | None:
+    """Return the function that reads this column's JSON into a row; None for other columns."""
     value = column.unwrap()
-    return isinstance(value, JSONField) or (isinstance(value, Function) and value.name == "JSON")
+    if isinstance(value, EncodedJSONField):
+        return EncodedJSON
+    return orjson.loads if isinstance(value, JSONField) or _calls_json(value) else None
 
 
 def _plain(column: Any) -> Any:
-    """The column without SQLite's function JSON around it."""
+    """Return the column without SQLite's function JSON around it."""
     value = column.unwrap()
-    is_made = isinstance(value, Function) and value.name == "JSON"
-    return value.arguments[0].alias(_name(column)) if is_made else column
+    return value.arguments[0].alias(_name(column)) if _calls_json(value) else column
 
 
 def json_object(members: Row) -> Function:
-    """The object with these members, as SQLite makes it."""
+    """Return the expression of a JSON object with these members."""
     return fn.JSON_OBJECT(*chain.from_iterable(members.items()))
 
 
 class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
-    Converting a query to SQL takes 90 times as long as running it. A row is a dict, in which the results of
-    SQLite's function JSON are Python's values as those of a `JSONField`, and columns such as `owner.id` are
-    an object, here `owner`, or None where its id is null.
+    Converting a query to SQL takes 90 times as long as running it. A row is a dict. Results of SQLite's
+    function JSON and a `JSONField` are Python's values in it. Columns such as `owner.id` are one object,
+    `owner`, or None if its id is null.
     """
 
     def __init__(self, query: Any, total: Query | None = None):
@@ -445,8 +450,7 @@ class Statement:
         selected = query._returning or ()
         names = [_name(column) for column in selected]
         self._names = [name for name in names if "." not in name]
-        self._json = [_name(column) for column in selected if _is_json(column)]
-        self._encoded = [_name(one) for one in selected if isinstance(one.unwrap(), EncodedJSONField)]
+        self._readers = [(_name(column), read) for column in selected if (read := _reader(column))]
         self._joined: dict[str, list[str]] = {}
         for key, _, name in (name.partition(".") for name in names[len(self._names) :]):
             self._joined.setdefault(key, []).append(name)
@@ -454,25 +458,22 @@ class Statement:
     def _row(self, values: tuple) -> Row:
         rest = iter(values)
         row = dict(zip(self._names, rest, strict=False))
-        for name in self._json:
+        for name, read in self._readers:
             if row[name] is not None:
-                row[name] = orjson.loads(row[name])
-        for name in self._encoded:
-            if row[name] is not None:
-                row[name] = EncodedJSON(row[name])
+                row[name] = read(row[name])
         for key, names in self._joined.items():
             inner = dict(zip(names, rest, strict=False))
             row[key] = inner if inner["id"] is not None else None
         return row
 
     def all(self, **parameters: Any) -> list[Row]:
-        """Every row of the result."""
+        """Return all rows of the result."""
         return [self._row(values) for values in db.read(self.sql, parameters)]
 
     def some(self, left: float = PAGE_BYTES, **parameters: Any) -> tuple[list[Row], float]:
-        """Return the first rows that have `left` bytes as JSON, at least one, and how many bytes are left.
+        """Return the first rows that fit into `left` bytes of JSON, at least one, and the bytes left.
 
-        That is below 0 if other rows follow.
+        That number is negative if more rows follow.
         """
         rows: list[Row] = []
         for values in db.execute_sql(self.sql, parameters):  # as they are needed
@@ -484,36 +485,34 @@ class Statement:
         return rows, left
 
     def one(self, **parameters: Any) -> Row | None:
-        """The first row of the result, or None."""
+        """Return the first row of the result, or None."""
         rows = db.read(self.sql, parameters)
         return self._row(rows[0]) if rows else None
 
     def json(self, max_bytes: int = 0, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
-        """Every row of the result, as a JSON array that SQLite makes for `to_json`.
+        """Return all rows as a JSON array for `to_json`, the number of rows, and the total.
 
-        Returns also the number of rows, and the total. It is faster than `all`: Python gives up and takes
-        back the interpreter's lock once for the result and not once for each row. Raises `sqlite3.DataError`
-        if the JSON has over `max_bytes`, if set.
+        This is faster than `all`: SQLite makes the array, and Python releases the interpreter's lock once and
+        not once for each row. Raises `sqlite3.DataError` if the JSON has over `max_bytes`, if set.
         """
         ((objects, count, total),) = db.read(self._array.sql, parameters, max_bytes)
         return orjson.Fragment(b"[%b]" % (objects or b"")), count, total
 
     @cached_property
     def _array(self) -> "Statement":
-        """SELECT of the rows as objects, separated by commas; of their number; and of the total."""
+        """The SELECT of the rows as objects, separated by commas, of their number, and of the total."""
         members: Row = {name: Entity(name) for name in self._names}
-        members |= {name: fn.JSON(Entity(name)) for name in (*self._json, *self._encoded)}
+        members |= {name: fn.JSON(Entity(name)) for name, _ in self._readers}
         for key, names in self._joined.items():
             inner = {name: Entity(f"{key}.{name}") for name in names}
             members[key] = Case(None, [(inner["id"].is_null(False), json_object(inner))])
         objects = fn.GROUP_CONCAT(json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
-        # What is JSON by SQLite's function is made so once, and above.
-        rows = self.query.select(*map(_plain, self.query._returning))
+        rows = self.query.select(*map(_plain, self.query._returning))  # `members` calls JSON
         return Statement(Select([rows.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
 
     def value(self, **parameters: Any) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         rows = db.read(self.sql, parameters)
         return rows[0][0] if rows else None
 
@@ -523,7 +522,7 @@ class Statement:
 
 
 class Insertion(Statement):
-    """INSERT of a row; the parameters are the columns' names, and a column without one is null."""
+    """The INSERT of a row; its parameters are named as the columns, and a missing one is null."""
 
     def __init__(self, model: Any):
         fields = model._meta.sorted_fields
@@ -531,7 +530,7 @@ class Insertion(Statement):
         self.nulls: Row = dict.fromkeys(field.column_name for field in fields)
 
     def run(self, **row: Any) -> int:
-        """Insert the row, and return its number (`rowid`), the value of an `AutoField` that is null."""
+        """Insert the row, and return its `rowid`, which is the value of an `AutoField` that is null."""
         return db.execute_sql(self.sql, self.nulls | row).lastrowid
 
     def run_many(self, rows: Iterable[Row]) -> None:
@@ -539,7 +538,7 @@ class Insertion(Statement):
 
 
 class statement:
-    """A decorator: the query that a method builds of its table becomes an attribute, its `Statement`.
+    """A decorator: the query that a method builds becomes a `Statement`, an attribute of its table.
 
     It is built on first use, since a query may refer to tables that are declared later.
     """
@@ -555,7 +554,7 @@ class statement:
 
 
 def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
-    """DELETE of at most `:most` rows for which the condition holds, the first ones in this order."""
+    """Return a DELETE of at most `:most` rows for which the condition holds, the first in this order."""
     rows = model.select(rowid(model)).where(condition).order_by(*order).limit(placeholder("most"))
     return model.delete().where(rowid(model).in_(rows))
 
@@ -566,7 +565,7 @@ def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
 class Base(Model):
     """A table of this database.
 
-    `SEEN` and `SEEN_AS` are the SQL of the table's view for a `Viewer`. A name in them is a view too.
+    `SEEN` and `SEEN_AS` are the SQL of the table's view for a `Viewer`. Tables that they name are views too.
     `seen_project` and `seen_task` contain the ids that the viewer sees, and `viewer()` is the viewer's id.
     """
 
@@ -583,9 +582,9 @@ class Base(Model):
 
     @classmethod
     def update_where(cls, expected: Row, **values: Any) -> int:
-        """Write these columns of the rows that have the expected values; returns how many rows these were.
+        """Write these columns of the rows that have the expected values; return the number of rows.
 
-        One UPDATE compares and writes, so that it takes the place of a lock (compare-and-swap).
+        One UPDATE compares and writes, so no lock is needed (compare-and-swap).
         """
         read = {f"read_{name}": value for name, value in expected.items()}
         return cls._update_of(tuple(expected), tuple(values)).run(**read, **values)
@@ -602,7 +601,8 @@ class Base(Model):
 def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
     """Yield the statements that hide every table of the file behind a view.
 
-    If a viewer sees few tasks, queries begin with these. If not, they leave out the rows of others.
+    With `of_few`, a query begins with the tasks that the viewer sees. Otherwise it reads all rows in its own
+    order, and leaves out the rows that the viewer does not see.
     """
     classes: list[Any] = [Base]
     for model in classes:  # which grows
@@ -620,7 +620,7 @@ def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
             shown = ", ".join(f'{model.SEEN_AS.get(name, f"{table}.{name}")} AS "{name}"' for name in names)
             shown += "" if model._meta.without_rowid else ", rowid AS rowid"
             seen = model.SEEN
-        if of_few:  # more likely, SQLite would look for them in the order of the result
+        if of_few:  # without this, SQLite would read all rows in the order of the result
             seen = re.sub(r"\w+ IN seen_\w+", r"LIKELIHOOD(\g<0>, 0.001)", seen)
         else:
             seen = seen.replace("task_id IN seen_task", "EXISTS (SELECT 1 FROM task WHERE task.id = task_id)")
@@ -662,14 +662,14 @@ class Sequenced(Identified):
 
 
 class Group(threading.Event):
-    """Writers that share a commit; the event is set when that has ended."""
+    """Writers that share a commit; the event is set after the commit."""
 
-    size = 0  # how many of them wait for it
-    failed = True  # until it has succeeded
+    size = 0  # the number of writers that wait for the commit
+    failed = True  # until the commit has succeeded
 
 
 class Turn(NamedTuple):
-    """The place of a thread that holds a `FairLock` or waits for it."""
+    """A thread that holds a `FairLock` or waits for it."""
 
     comes: threading.Lock  # is released when the turn comes
     begins_group: bool  # whether the thread must not join the group of another
@@ -678,8 +678,8 @@ class Turn(NamedTuple):
 class FairLock:
     """A lock that goes to the thread that has waited longest, so that no writer starves.
 
-    If nobody got the database for `STALL_SECONDS`, because another process has locked it, only `most` threads
-    may hold this lock or wait for it or for a commit; others are refused at once, and remain for reads.
+    If another process has locked the database for `STALL_SECONDS`, only `most` threads may hold this lock, or
+    wait for it or for a commit. Other threads are refused at once, and remain for reads.
     """
 
     STALL_SECONDS = 2.0
@@ -692,7 +692,7 @@ class FairLock:
         self._turns: deque[Turn] = deque()  # of the holder, then of each thread that waits
 
     def acquire(self, timeout: float, *, begins_group: bool = False) -> bool:
-        """Wait for the lock, at most so many seconds; returns whether it is held now."""
+        """Wait for the lock, at most `timeout` seconds; return whether the thread holds it now."""
         ends_at = time.monotonic() + timeout
         turn = Turn(threading.Lock(), begins_group)
         turn.comes.acquire()
@@ -712,11 +712,11 @@ class FairLock:
         return True
 
     def progress(self) -> None:
-        """Report that the holder has SQLite's lock too."""
+        """Note that the holder has SQLite's lock too."""
         self._progress_at = time.monotonic()
 
     def hand_on(self) -> bool:
-        """Give the lock to the next thread; not if it joins no group, or if this one has `most` already."""
+        """Give the lock to the next thread, if that may join this group; return whether it did."""
         with self._mutex:
             if len(self._turns) == 1 or self._turns[1].begins_group or self.group.size + 1 >= self.most:
                 return False
@@ -738,7 +738,7 @@ class FairLock:
 write_turn = FairLock()
 
 
-prepared_files: dict[str, os.stat_result] = {}  # of the databases that were prepared, by path
+prepared_files: dict[str, os.stat_result] = {}  # by path, of the databases that were prepared
 
 
 def check_in_place() -> None:

@@ -1,4 +1,4 @@
-"""The members of a workspace, and what lets them in; the activity, which tells what each did.
+"""The members of a workspace, their keys, links and sessions, and the activity: what each member did.
 
 A row of a table has two forms (`Entity`):
 
@@ -8,6 +8,7 @@ A row of a table has two forms (`Entity`):
 
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, ClassVar
@@ -38,17 +39,17 @@ from times import epoch_ms, first_id, new_id, now, wire_time
 
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
-PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
+PROFILE = ("id", "full_name", "email", "role")  # the columns of a member in events and answers
 SCOPES = ("read", "agent", "write")  # each may do what those before it may
 CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts nowhere else
 MAIL = ("at_once", "daily", "never")  # when a member gets digests
-ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
+ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # kinds that have activity
 ACTIONS = ("created", "updated", "moved", "deleted")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
-FEW_TASKS = 2000  # of a client; lists of so many are sorted within a few ms
+FEW_TASKS = 2000  # that a client sees: sorting a list of so many takes a few ms
 MAX_MENTIONS = 50  # signs @ of a text that are looked at
-# What of a Markdown text names nobody. Each part is bounded, or takes all it reads, so that no text is slow.
+# The parts of a Markdown text that mention nobody. Each is bounded or possessive, so no text takes long.
 UNSAID = re.compile(
     r"(?m)\\[!-/:-@\[-`{-~]"  # an escaped sign; quotes and fences
     r"|^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?:>.*|(```++|~~~++)[^`\n]*$(?:\n.*)*?(?:\n[ \t]*\1|\Z))"
@@ -58,46 +59,46 @@ UNSAID = re.compile(
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 MAX_SESSIONS = 100  # of a member; a new one ends the oldest
-HIDDEN_DAYS = 14.0  # for which activity is kept that only `/changes` reports
+HIDDEN_DAYS = 14.0  # for which hidden activity is kept; only `/changes` reports it
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
-MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
+MAILED_SECONDS = 900.0  # for which a link is valid that is only mailed
 FRESH_SECONDS = 900.0  # after signing in, for which a session makes keys and links
-MAX_MAILED = 3  # unused ones for signing in, and those that confirm an address in an hour, of a member
+MAX_MAILED = 3  # unused sign-in links of a member, and links of an hour that confirm an address
 
 
 def permit(member: Row, role: str) -> None:
     """Raise `Forbidden` unless the member has at least this role."""
     allowed = ROLES[: ROLES.index(role) + 1]
     if member["role"] not in allowed:
-        raise Forbidden(f"your role is {member['role']}; this takes {' or '.join(allowed)}")
+        raise Forbidden(f"your role is {member['role']}; this requires {' or '.join(allowed)}")
 
 
 class Transaction:
-    """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
+    """A write: who makes it, when, in which request, and which deliveries have to be sent after it."""
 
-    notifies = True  # members of what is done
+    notifies = True  # whether members get notices of the changes
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(epoch_ms())
         self.actor = actor
         self.request_id = request_id
-        self.above: dict[tuple[int, ...], set[int]] = {}  # what tasks wait for, kept for a batch
+        self.above: dict[tuple[int, ...], set[int]] = {}  # `Blocker.above` by its numbers, for a batch
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.left_to_sweeper = 0  # deliveries
-        self.spellings: dict[str, str] = {}  # of labels by their keys (`Task.label_columns`)
-        self.also: list[tuple[str, Row]] = []  # events of tasks that are new or deleted, and the tasks
+        self.spellings: dict[str, str] = {}  # of labels, by the caseless label (`Task.spelled`)
+        self.also: list[tuple[str, Row]] = []  # `task.created` and `task.deleted` with their tasks
 
     def new_id(self) -> str:
         return new_id()
 
     @property
     def actor_profile(self) -> Row | None:
-        """The actor as events and answers show members; None if nobody did it, as for a due date."""
+        """The actor as events and answers show members; None if nobody acted, as for a due date."""
         return {name: self.actor[name] for name in PROFILE} if self.actor else None
 
     @property
     def makers(self) -> str:
-        """The ids of those who make a new key or link: the actor, and the makers of the key in use."""
+        """The ids of the makers of a new key or link: the actor, and the makers of the key in use."""
         id, others = self.actor["id"], self.actor.get("key_makers") or ""
         return others if id in others else f"{others} {id}".strip()
 
@@ -112,19 +113,19 @@ def only_owner(transaction: Transaction, what: str) -> None:
 
 
 def profile(table: Any, key: str) -> list:
-    """The profile of a joined member, as one object under `key`."""
+    """Return the columns of a joined member's profile, as one object under `key`."""
     return joined(table, key, *PROFILE)
 
 
 def via() -> Any:
-    """The name of a joined key; null for a session, which stands for the person."""
+    """Return the column with a joined key's name; null for a session, which stands for the person."""
     return Case(None, [(ApiKey.is_session.is_null(), ApiKey.name)]).alias("via")
 
 
 def with_member(field: Any, *hidden: str, key: Any = None) -> Any:
-    """SELECT of the field's table without the hidden columns, with the profile of the member it refers to.
+    """Return a SELECT of the field's table without the hidden columns, with the profile of its member.
 
-    With the column of a `key`, each row says `via` which one it was made.
+    With `key`, a column that refers to a key, each row has the key's name as `via`.
     """
     table, selected = field.model, columns(field.model, *hidden, "key_id")
     if key:
@@ -134,12 +135,12 @@ def with_member(field: Any, *hidden: str, key: Any = None) -> Any:
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
-    """The rows in the order of a name, without regard to case and accents."""
+    """Return the rows in the order of a column, without regard to case and accents."""
     return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
 
 
 def differences(stored: Row, fields: Row) -> Row:
-    """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
+    """Return the fields whose new value differs from the stored one: `{field: [old, new]}`."""
     return {name: [stored[name], new] for name, new in fields.items() if stored[name] != new}
 
 
@@ -163,19 +164,19 @@ class Entity(Identified):
 
     @classmethod
     def stored(cls, id: str) -> Row:
-        """The columns of the row. Raises `NotFound`."""
+        """Return the columns of the row. Raises `NotFound`."""
         return cls.stored_row.one(id=id) or not_found(cls.NOUN)
 
     @classmethod
     def shown(cls, id: str) -> Row:
-        """The row as the API shows it. Raises `NotFound`."""
+        """Return the row as the API shows it. Raises `NotFound`."""
         return cls.shown_row.one(id=id) or not_found(cls.NOUN)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note in the activity what the actor did; `changes` are `{field: [old, new]}`.
+        """Record in the activity what the actor did; `changes` are `{field: [old, new]}`.
 
-        With `is_hidden` in the row it is told by `/changes`, and not by the history.
+        With `is_hidden` in the row, only `/changes` reports it, and the history does not show it.
         """
         id, task_id = row["id"], row["id"] if cls.NOUN == "task" else row.get("task_id")
         described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
@@ -184,7 +185,7 @@ class Entity(Identified):
         Activity.add(transaction, changes or {}, action=action, **described)
 
 
-# Members and what lets them in ----------------------------------------------------------------
+# Members, keys and links ----------------------------------------------------------------------
 
 
 class Member(Entity):
@@ -198,7 +199,7 @@ class Member(Entity):
     mail = ChoiceField(MAIL, constraints=[SQL("DEFAULT 'at_once'")])
     mail_at = TextField(constraints=[SQL("DEFAULT ''")])  # no digest is sent before
     mailed_until = TextField(constraints=[SQL("DEFAULT ''")])  # the newest notice that was in a digest
-    mail_error = TextField(null=True)  # of the last mail: when, and why it was not taken
+    mail_error = TextField(null=True)  # when the last mail was refused, and why; null if it was accepted
     project_ids = JSONField(null=True)  # the only projects that a client sees; null for all
     projects_since = TextField(null=True)  # when `project_ids` changed last
 
@@ -215,7 +216,7 @@ class Member(Entity):
 
     @classmethod
     def select_stored(cls) -> Any:
-        """Members who are not removed; those who are stay stored for the rows that refer to them."""
+        """Return a SELECT of the members without removed ones, which stay for rows that refer to them."""
         return cls.select().where(cls.status != "removed")
 
     @classmethod
@@ -235,9 +236,9 @@ class Member(Entity):
 
     @classmethod
     def with_projects(cls, role: str, fields: Row) -> Row:
-        """Return the fields of a member with this role; a role of the team sees all projects.
+        """Return the fields of a member with this role; all roles but client see every project.
 
-        Raises `Invalid` for `project_ids` that do not exist, and for those of a role of the team.
+        Raises `Invalid` for `project_ids` that do not exist, and for any unless the role is client.
         """
         ids = fields.get("project_ids")
         if role != "client" and ids is not None:
@@ -249,10 +250,11 @@ class Member(Entity):
 
     @classmethod
     def forget_project(cls, transaction: Transaction, id: str) -> None:
-        """Remove a deleted project from the lists of those who see only some; the last one leaves none."""
+        """Remove a deleted project from the `project_ids` of clients, whose list may become empty."""
         for row in cls.everyone():
-            left = [other for other in row["project_ids"] or () if other != id]
-            cls.change(transaction, row, differences(row, {"project_ids": row["project_ids"] and left}))
+            if id in (row["project_ids"] or ()):
+                left = [other for other in row["project_ids"] if other != id]
+                cls.change(transaction, row, {"project_ids": [row["project_ids"], left]})
 
     @statement
     def active_owners(cls: Any):
@@ -260,51 +262,47 @@ class Member(Entity):
 
     @statement
     def unreached(cls: Any):
-        """The members whose last mail was not taken, since this time."""
+        """The members whose last mail was refused after `:since`."""
         return cls.select_stored().where(cls.mail_error > placeholder("since")).order_by(cls.id)
 
     @classmethod
     def everyone(cls) -> list[Row]:
-        """All members by name, including clients and members who are only invited."""
+        """Return all members by name, including clients and members who are only invited."""
         return sorted_by(cls.shown_rows.all(), "full_name")
 
     @classmethod
     def team(cls) -> list[Row]:
-        """The active members by name, without clients."""
+        """Return the active members by name, without clients."""
         return [row for row in cls.everyone() if row["status"] == cls.ACTIVE and row["kind"] == "team"]
 
     @classmethod
     def mentioned(cls, text: str, project_id: str) -> list[str]:
-        """Return the ids of the members that a text mentions, by @ and a full name, or a team member's first.
+        """Return the ids of the members that a text mentions: by @ and a full name, or a team's first name.
 
-        A name that several members share mentions none of them. If a client has the name of a team member, it
-        mentions the team member. It mentions nobody who does not see the project. Code, quotes, links, HTML
-        comments and `\\@` mention nobody.
+        A name that several members share mentions none of them; if a client shares it with a team member, it
+        mentions the team member. Members who do not see the project are not mentioned. Code, quotes, links,
+        HTML comments and `\\@` mention nobody.
         """
         text = caseless(UNSAID.sub(" ", text)) if "@" in text else ""
-        places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
-        clients: dict[str, list[str]] = {}
-        firsts: dict[str, list[str]] = {}
-        team: dict[str, list[str]] = {}
-        everyone = cls.shown_rows.all() if places else ()
-        for row in (row for row in everyone if cls.sees(row, project_id)):
-            name = caseless(row["full_name"])
-            if row["kind"] == "client":
-                clients.setdefault(name, []).append(row["id"])
-            else:
-                team.setdefault(name, []).append(row["id"])
-                firsts.setdefault(name.split()[0], []).append(row["id"])
-        names, named = clients | firsts | team, list[str]()
-        for place in places:
-            rest = text[place : place + 400]  # longer than any name
+        offsets = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
+        clients, firsts, team = (defaultdict[str, list[str]](list) for _ in range(3))
+        for row in cls.shown_rows.all() if offsets else ():
+            if cls.sees(row, project_id):
+                name, is_client = caseless(row["full_name"]), row["kind"] == "client"
+                (clients if is_client else team)[name].append(row["id"])
+                if not is_client:
+                    firsts[name.split()[0]].append(row["id"])
+        names, mentioned = {**clients, **firsts, **team}, list[str]()
+        for offset in offsets:
+            rest = text[offset : offset + 400]  # longer than any name
             ends = [end.end() for end in re.finditer(r"\S(?!\w)", rest)][::-1]
             ids = next((names[rest[:end]] for end in ends if rest[:end] in names), ())
-            named += ids if len(ids) == 1 else ()
-        return list(dict.fromkeys(named))
+            mentioned += ids if len(ids) == 1 else ()
+        return list(dict.fromkeys(mentioned))
 
     @classmethod
     def active(cls, id: str) -> Row:
-        """The member. Raises `Invalid` for an id that is not an active member's."""
+        """Return the member. Raises `Invalid` unless the id is an active member's."""
         member = cls.stored_row.one(id=id)
         if member is None or member["status"] != cls.ACTIVE:
             raise Invalid(("member_id", "no such active member"))
@@ -312,7 +310,7 @@ class Member(Entity):
 
     @classmethod
     def add(cls, transaction: Transaction, *, email: str, status: str, **fields: Any) -> Row:
-        """Make a new member. Raises `Invalid` when another member has the address."""
+        """Add a member and return it. Raises `Invalid` if another member has the address."""
         cls.check_free(email)
         id, at = transaction.new_id(), transaction.at
         joined_at = at if status == cls.ACTIVE else None
@@ -322,7 +320,7 @@ class Member(Entity):
 
     @classmethod
     def bootstrap(cls, transaction: Transaction, *, full_name: str, email: str) -> Row:
-        """Make the workspace's first owner, who becomes the transaction's actor."""
+        """Add the workspace's first owner, who becomes the transaction's actor."""
         owner = cls.add(transaction, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
         transaction.actor = owner
         cls.record(transaction, "created", owner)
@@ -330,32 +328,32 @@ class Member(Entity):
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
-        """Change a member. Members may change themselves, except the role; admins everybody.
+        """Change a member: admins may change everybody, others themselves, except the role and projects.
 
-        The address of a member who is no admin changes by a link, which is mailed to the new one. Raises
-        `NotFound`; `Invalid` for another's address; `Forbidden`, also where another than an owner would
-        give or take the role of owner; and `Conflict` where no owner would be left, or as `mail_to` does.
+        If the member is no admin, a link to confirm a new address is mailed there, and the address changes
+        with the link. Raises `NotFound`, `Invalid` for the address of another member, `Forbidden`, `Conflict`
+        if no owner would be left, and as `Invitation.mail_to` does.
         """
-        stored = cls.stored(id)
+        stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)
         old_role, new_role = changes.get("role", (None, None))
-        is_for_admins = changes.keys() & {"role", "project_ids"} or id != transaction.actor["id"]
-        if transaction.actor["role"] not in ADMINS and is_for_admins:
-            raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
+        is_for_admins = changes.keys() & {"role", "project_ids"} or id != actor["id"]
+        if actor["role"] not in ADMINS and is_for_admins:
+            raise Forbidden("you may change your own name and phone number; the rest requires owner or admin")
         changes = differences(stored, cls.with_projects(new_role or stored["role"], fields))
         if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
-        if new_role in ADMINS and ApiKey.limit_of(transaction.actor):
-            raise Forbidden("the key in use expires; the right that this gives would outlive it")
+        if new_role in ADMINS and ApiKey.limit_of(actor):
+            raise Forbidden("the key in use expires, and the new role would outlive it; use another key")
         if "email" in changes:
             if stored["role"] == "owner":
                 only_owner(transaction, "change an owner's address")
-            if ApiKey.limit_of(transaction.actor):
-                raise Forbidden("the key in use expires; who signs in by a new address would outlive it")
-            if transaction.actor.get("project_ids") is None:  # others must not learn whose address it is
+            if ApiKey.limit_of(actor):
+                raise Forbidden("the key in use expires, and a new address would outlive it; use another key")
+            if actor.get("project_ids") is None:  # a client must not learn whose address it is
                 cls.check_free(fields["email"])
-            if transaction.actor["role"] not in ADMINS:
+            if actor["role"] not in ADMINS:
                 Invitation.mail_to(transaction, id, new_email=changes.pop("email")[1])
         cls.change(transaction, stored, changes)
         if new_role:
@@ -364,19 +362,19 @@ class Member(Entity):
 
     @classmethod
     def check_free(cls, email: str) -> None:
-        """Raise `Invalid` for the address of a member."""
+        """Raise `Invalid` if a member has this address."""
         if cls.by_email.one(email=email):
             raise Invalid(("email", "is already a member's"))
 
     @classmethod
     def change(cls, transaction: Transaction, stored: Row, changes: Row) -> None:
-        """Store the changes; with a new address the links end that the old one got, which is told so."""
+        """Store and record these changes. A new address ends the member's links; the old one gets a mail."""
         new = {name: value for name, (_, value) in changes.items()}
         if "email" in new:
             Invitation.revoke_open.run(member_id=stored["id"], now=transaction.at)
             if Invitation.is_mailed and stored["status"] == cls.ACTIVE:
                 mail = {"mail_at": transaction.at, "expires_at": now(86400), "old_email": stored["email"]}
-                token_hash = digest(secrets.token_urlsafe())  # of no link
+                token_hash = digest(secrets.token_urlsafe())  # nobody has this token
                 Invitation.store(transaction, member_id=stored["id"], token_hash=token_hash, **mail)
         if new:
             reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
@@ -386,7 +384,7 @@ class Member(Entity):
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> None:
-        """Hide the member, and revoke the keys and invitations. Raises as `edit` does."""
+        """Hide the member, and revoke the member's keys and links. Raises as `edit` does."""
         stored = cls.stored(id)
         if stored["role"] == "owner":
             only_owner(transaction, "remove an owner")
@@ -397,9 +395,9 @@ class Member(Entity):
 
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
-        """Raise `Conflict` when this is the last active owner."""
+        """Raise `Conflict` if this is the only active owner."""
         if [owner["id"] for owner in cls.active_owners.all()] == [stored["id"]]:
-            raise Conflict("the last owner cannot go; make another one first")
+            raise Conflict("the workspace needs an owner; make another member an owner first")
 
 
 # The address of a removed member can be used again.
@@ -407,20 +405,24 @@ Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), 
 
 
 class Credential(Entity):
-    """A table of what lets a member in: keys, and links to join or to sign in."""
+    """A table of keys, or of links to join or to sign in: each lets one member in."""
 
     member = ForeignKeyField(Member)
-    makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
+    makers = TextField(null=True)  # the ids in `Transaction.makers`; null if unknown
     made_with = TextField(null=True)  # the id of the key in use; after a link, of the key that made the link
     revoked_at = TextField(null=True)
 
+    @classmethod
+    def revoke_where(cls, *conditions: Any) -> Query:
+        """Return an UPDATE that revokes the unrevoked rows for which the conditions hold."""
+        return cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null(), *conditions)
+
     @statement
     def unrevoked(cls: Any):
-        """What is a member's, or was made by one."""
+        """The rows of a member, and the rows that the member made."""
         is_made = fn.INSTR(cls.makers, placeholder("member_id")) > 0
-        return cls.select().where(
-            cls.revoked_at.is_null(), is_made | (cls.member == placeholder("member_id"))
-        )
+        is_theirs = is_made | (cls.member == placeholder("member_id"))
+        return cls.select().where(cls.revoked_at.is_null(), is_theirs)
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
@@ -440,7 +442,7 @@ class Credential(Entity):
 
     @classmethod
     def check_manager(cls, transaction: Transaction, holder: Row) -> None:
-        """Raise `Forbidden` unless the actor may make and revoke those of this member."""
+        """Raise `Forbidden` unless the actor may make and revoke keys or links of this member."""
         if holder["id"] != transaction.actor["id"]:
             allowed = ("owner",) if holder["role"] == "owner" else ADMINS
             if transaction.actor["role"] not in allowed:
@@ -449,51 +451,51 @@ class Credential(Entity):
 
     @statement
     def revoke_made(cls: Any):
-        """Revokes everything that was made with a key, or with something that was made with it."""
-        first, other = ApiKey.select(ApiKey.id).where(ApiKey.id == placeholder("id")), ApiKey.alias()
-        keys = first.cte("made", recursive=True, columns=("id",))
+        """Revoke everything that was made with a key, or with a key that was made with it, and so on."""
+        root, other = ApiKey.select(ApiKey.id).where(ApiKey.id == placeholder("id")), ApiKey.alias()
+        keys = root.cte("made", recursive=True, columns=("id",))
         keys = keys.union(other.select(other.id).join(keys, on=(other.made_with == keys.c.id)))
-        revoking = cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null())
-        return revoking.where(cls.made_with.in_(keys.select_from(keys.c.id)))
+        return cls.revoke_where(cls.made_with.in_(keys.select_from(keys.c.id)))
 
     @classmethod
     def store(cls, transaction: Transaction, **fields: Any) -> str:
-        """Store a new one, made by the actor; returns its id."""
-        id, makers = transaction.new_id(), transaction.makers
-        made = {"created_at": transaction.at, "created_by": transaction.actor["id"], "makers": makers}
-        made["made_with"] = transaction.actor.get("key_id") or transaction.actor.get("made_with")
+        """Store a key or link that the actor makes; return its id."""
+        id, actor = transaction.new_id(), transaction.actor
+        made = {"created_at": transaction.at, "created_by": actor["id"], "makers": transaction.makers}
+        made["made_with"] = actor.get("key_id") or actor.get("made_with")
         cls.insert_row.run(**fields, **made, id=id)
         return id
 
 
 class Invitation(Credential):
-    """Links: a member who is invited joins with one, and a member who has joined signs in."""
+    """A link with which an invited member joins, or an active member signs in."""
 
     token_hash = TextField(unique=True)
     created_by = ForeignKeyField(Member, column_name="created_by", index=False)
     created_at = TextField()
     expires_at = TextField()
     used_at = TextField(null=True)
-    mail_at = TextField(null=True)  # when it is mailed, the next time; null if not
-    mail_hash = TextField(null=True)  # of the token in the mail, which is made as that is sent
-    new_email = TextField(null=True)  # which the link makes the member's
-    old_email = TextField(null=True)  # to which the mail says that it was changed; it holds no link
+    mail_at = TextField(null=True)  # when to mail it, or to try again; null if it is not to be mailed
+    mail_hash = TextField(null=True)  # the hash of the token in the mail, which is made when that is sent
+    new_email = TextField(null=True)  # the address that the member gets with the link
+    old_email = TextField(null=True)  # if set, the mail goes here, has no link, and says that this changed
 
     NOUN = "invitation"
-
+    is_unused: ClassVar[Any] = Credential.revoked_at.is_null() & used_at.is_null()
     is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure_mail` sets it
-    # Addresses for which somebody asks for a link: who asks must not see how long it takes to find a member.
+    # Addresses that asked for a sign-in link. The request does not look for the member: its duration would
+    # show whether there is one.
     asked: ClassVar[set[str]] = set()
 
     @classmethod
     def invite(
         cls, transaction: Transaction, days: float, *, email: str, **fields
     ) -> tuple[Row, str, str, bool]:
-        """Invite somebody, for so many days; an earlier link is revoked.
+        """Invite somebody with a link that is valid for `days`; revoke an earlier link.
 
-        Returns the member, the new link's token and expiry, and whether the member is new. Raises `Conflict`
-        for an address of an active member, and `Forbidden` for an owner whom another member invites, and for
-        an owner or admin with a key that expires.
+        Returns the member, the link's token and expiry, and whether the member is new. Raises `Conflict` for
+        the address of an active member. Raises `Forbidden` unless the actor is an owner, if an owner is
+        invited, and if the key in use expires, for an owner or admin.
         """
         stored = Member.by_email.one(email=email)
         if stored and stored["status"] == Member.ACTIVE:
@@ -512,9 +514,10 @@ class Invitation(Credential):
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """Make a new link of a member, in place of an open one: for so many days, or to sign in.
+        """Replace the link of a member: to join within `days`, or if the member is active, to sign in.
 
-        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` also as `invite`.
+        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` as `invite`,
+        `check_manager` and `check_fresh` do.
         """
         member, made = Member.shown(member_id), "renewed"
         cls.check_manager(transaction, member)
@@ -526,7 +529,7 @@ class Invitation(Credential):
 
     @classmethod
     def revoke(cls, transaction: Transaction, member_id: str) -> None:
-        """Revoke the open link of a member. Raises `NotFound` where there is none, and `Forbidden`."""
+        """Revoke the open link of a member. Raises `NotFound` if there is none, and `Forbidden`."""
         member = Member.shown(member_id)
         cls.check_manager(transaction, member)
         if not cls.revoke_open.run(member_id=member_id, now=transaction.at):
@@ -535,9 +538,10 @@ class Invitation(Credential):
 
     @classmethod
     def _issue(cls, transaction: Transaction, member: Row, days: float) -> tuple[str, str]:
+        """Replace the member's link; return the token and expiry."""
         limit = ApiKey.limit_of(transaction.actor)
         if limit and (member["status"] == Member.ACTIVE or member["role"] in ADMINS):
-            raise Forbidden("the key in use expires; what this link gives would outlive it")
+            raise Forbidden("the key in use expires, and what this link gives would outlive it; use another")
         token, expires_at = secrets.token_urlsafe(32), min(now(days * 86400), limit or "9999")
         cls.revoke_open.run(member_id=member["id"], now=transaction.at)
         mail_at = transaction.at if cls.is_mailed else None
@@ -547,24 +551,22 @@ class Invitation(Credential):
 
     @classmethod
     def mail_to(cls, transaction: Transaction, member_id: str, new_email: str | None = None) -> None:
-        """Have a link mailed that signs in, which is shown to nobody.
+        """Have a sign-in link mailed, which is shown to nobody; with `new_email`, it confirms that address.
 
-        Raises `Forbidden` where nothing is mailed, and `Conflict` after many links within an hour.
+        Raises `Forbidden` if the server sends no mail, and `Conflict` after `MAX_MAILED` links.
         """
         if not cls.is_mailed:
             raise Forbidden("this server sends no mail; an owner or admin changes your address")
-        if new_email:
-            count = cls.count_of_new.value(member_id=member_id, since=first_id(now(-3600)))
-        else:
-            count = cls.count_of_open.value(member_id=member_id, now=transaction.at)
-        if count >= MAX_MAILED:
-            raise Conflict(f"{count} links were mailed lately; use the newest, or try again later")
+        count = cls.count_of_new if new_email else cls.count_of_open
+        links = count.value(member_id=member_id, since=first_id(now(-3600)), now=transaction.at)
+        if links >= MAX_MAILED:
+            raise Conflict(f"{links} links were mailed lately; use the newest, or try again later")
         fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
         cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
 
     @classmethod
     def _count_of_own(cls, *conditions: Any) -> Query:
-        """SELECT of the number of links that the member asked for.
+        """Return a SELECT of the number of links that the member asked for.
 
         Links that an admin made do not count, or they would lock the member out.
         """
@@ -583,28 +585,27 @@ class Invitation(Credential):
         Used and expired links do not count: anybody can ask for a link, and a stranger who asked for many
         would leave the member none.
         """
-        is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
+        is_open = cls.is_unused & (cls.expires_at > placeholder("now"))
         return cls._count_of_own(cls.new_email.is_null(), is_open)
 
     @statement
     def to_mail(cls: Any):
-        """An open link that is to be mailed now."""
+        """An open link that is due to be mailed, with its creator."""
         creator = Member.alias("creator")
         rows = cls.select(*columns(cls), *profile(creator, "creator"))
         rows = rows.join(creator, on=(cls.created_by == creator.id))
-        is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
+        is_open = cls.is_unused & (cls.expires_at > placeholder("now"))
         return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(1)
 
     @staticmethod
     def link(config: Mapping[str, Any], token: str) -> str:
-        """The address of the page on which the token is used."""
+        """Return the address of the page that uses the token."""
         return f"{config['SERVER']['base_url']}/enroll/{token}"
 
     @statement
     def revoke_open(cls: Any):
-        is_open = cls.revoked_at.is_null() & cls.used_at.is_null()
-        revoking = cls.update({cls.revoked_at: placeholder("now")})
-        return revoking.where(cls.member == placeholder("member_id"), is_open, cls.old_email.is_null())
+        is_theirs = cls.member == placeholder("member_id")
+        return cls.revoke_where(is_theirs, cls.used_at.is_null(), cls.old_email.is_null())
 
     @statement
     def by_token(cls: Any):
@@ -617,7 +618,7 @@ class Invitation(Credential):
 
     @classmethod
     def open(cls, token: str) -> Row:
-        """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
+        """Return the invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
         invitation = cls.by_token.one(hash=digest(token)) or not_found("invitation")
         if invitation["used_at"]:
             raise Gone("this link has already been used")
@@ -629,10 +630,10 @@ class Invitation(Credential):
 
     @classmethod
     def accept(cls, transaction: Transaction, token: str) -> bool:
-        """Use the link: its member becomes the actor. Returns whether the member joins by it.
+        """Use the link: its member becomes the actor. Return whether the member joins with it.
 
-        Raises as `open` does. What is made after a sign-in link has the makers of the link, who could have
-        used it themselves; they cannot join for somebody unnoticed.
+        Keys that are made after a sign-in link have the link's makers, who could have used it themselves.
+        After a link to join they have not: nobody can join unnoticed for somebody else. Raises as `open`.
         """
         invitation = cls.open(token)
         cls.set_columns(invitation["id"], used_at=transaction.at)
@@ -657,7 +658,7 @@ _is_to_mail = Invitation.mail_at.is_null(False)
 Invitation.add_index(Invitation.mail_at, where=_is_to_mail, name="invitation_mail_at")
 
 
-# How many tasks are in the projects of a member who sees only some.
+# The number of tasks in the projects of a client.
 TASKS_SEEN = SQL(
     "(SELECT COALESCE(SUM(todo + in_progress + review + done), 0) FROM task_count "
     "WHERE project_id IN (SELECT value FROM JSON_EACH(project_ids)))"
@@ -674,17 +675,17 @@ class ApiKey(Credential):
     last_used_at = TextField(null=True)
     created_by = TextField(null=True)  # a member's id
     is_session = IntegerField(null=True)  # 1 for a session whose keys may outlive it (`limit_of`)
-    started_with = TextField(null=True)  # of a session: the id of a key, with which it ends
+    started_with = TextField(null=True)  # of a session: the id of the key that started and ends it
     signed_in_at = TextField(null=True)  # of a session: when a proxy last signed its member in again
 
     NOUN = "key"
-    SEEN = "1"  # answers show the names of keys; who may list which ones, `_is_visible` decides
+    SEEN = "1"  # answers show the names of keys; `visible` and `revoke` decide who may list and revoke them
     is_started: ClassVar[Any] = is_session.is_null(False) | started_with.is_null(False)  # as a session
-    # The one place where a key counts: in the header, in the cookie, or in the path of a calendar.
+    # Where a key is accepted: in the header, in the cookie, or in the path of a calendar.
     kind: ClassVar[Any] = Case(None, [(scope == CALENDAR, CALENDAR), (is_started, "session")], "key")
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
-    # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
+    # it (`write`); if there is none, the sweeper makes one (`write_noted`).
     used: ClassVar[dict[str, str]] = {}  # by the key's id
 
     @classmethod
@@ -701,14 +702,14 @@ class ApiKey(Credential):
     def issue(
         cls, transaction: Transaction, member_id: str, *, key: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """Make a new key of the member; returns its row and the key itself, which is not stored."""
+        """Make a key of the member; return its row and the key itself, which is not stored."""
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
         fields = {"scope": "write", "prefix": key[:12], "hash": digest(key), **fields}
         return cls.shown(cls.store(transaction, member_id=member_id, **fields)), key
 
     @staticmethod
     def limit_of(actor: Row) -> str | None:
-        """The latest expiry of any key or link that the actor may make, or None for no limit.
+        """Return the latest expiry of any key or link that the actor may make, or None for no limit.
 
         A key that expires must not make one that lives longer. A session expires too, but it stands for a
         person, who can sign in again; a command uses no key.
@@ -721,26 +722,26 @@ class ApiKey(Credential):
         if (signed_in_at := actor.get("key_signed_in_at")) and signed_in_at < now(-FRESH_SECONDS):
             raise Forbidden(
                 "you signed in more than 15 minutes ago; to make a key or link, sign in again: with a "
-                "sign-in link or an API key, or where a proxy signs you in by loading the page again"
+                "sign-in link or an API key, or if a proxy signs you in, by loading the page again"
             )
 
     @classmethod
     def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
-        """Make the key of a session of the actor, with the scope of the key in use, with which it ends."""
+        """Make the key of a session of the actor. It has the scope of the key in use, and ends with it."""
         actor, expires_at = transaction.actor, now(SESSION_DAYS * 86400)
-        fields = {"name": name, "scope": actor.get("scope", "write")}
-        fields |= {"started_with": actor.get("key_id")}
+        fields = {"scope": actor.get("scope", "write"), "started_with": actor.get("key_id")}
         fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
-        made = cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
+        fields |= {"name": name, "is_session": None if cls.limit_of(actor) else 1}
+        made = cls.issue(transaction, actor["id"], **fields)
         cls.revoke_oldest.run(member_id=actor["id"], now=transaction.at)
         return made
 
     @statement
     def revoke_oldest(cls: Any):
-        """Revokes a member's sessions except for the newest `MAX_SESSIONS`."""
-        open_ones = cls.select(cls.id).where(cls.member == placeholder("member_id"), cls.revoked_at.is_null())
-        oldest = open_ones.where(cls.is_started).order_by(cls.id.desc()).limit(-1).offset(MAX_SESSIONS)
-        return cls.update({cls.revoked_at: placeholder("now")}).where(cls.id.in_(oldest))
+        """Revoke a member's sessions except for the newest `MAX_SESSIONS`."""
+        is_theirs = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
+        sessions = cls.select(cls.id).where(is_theirs, cls.is_started).order_by(cls.id.desc())
+        return cls.revoke_where(cls.id.in_(sessions.limit(-1).offset(MAX_SESSIONS)))
 
     @statement
     def listed(cls: Any):
@@ -751,12 +752,8 @@ class ApiKey(Credential):
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
-        """The caller's keys and open sessions; for an owner or admin everybody's."""
+        """Return the caller's keys and open sessions; for an owner or admin, everybody's."""
         return cls.listed.all(member_id=None if caller["role"] in ADMINS else caller["id"], now=now())
-
-    @classmethod
-    def _is_visible(cls, key: Row, caller: Row) -> bool:
-        return caller["role"] in ADMINS or key["member"]["id"] == caller["id"]
 
     @classmethod
     def grant(
@@ -764,8 +761,8 @@ class ApiKey(Credential):
     ) -> tuple[Row, str]:
         """Make a key for the actor, or, as an owner or admin, for another active member.
 
-        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time in the past, or
-        after the key in use expires: a key that expires must not make one that lives longer.
+        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` if it expires in the past, or
+        after the key in use (`limit_of`).
         """
         cls.check_fresh(transaction.actor)
         holder = Member.active(member_id or transaction.actor["id"])
@@ -783,9 +780,9 @@ class ApiKey(Credential):
 
     @classmethod
     def revoke(cls, transaction: Transaction, id: str, made: bool = False) -> None:
-        """End a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
-        key = cls.shown(id)
-        if not cls._is_visible(key, transaction.actor):
+        """Revoke a key as `end` does. Raises `Forbidden`, and `NotFound` if the actor may not see the key."""
+        key, actor = cls.shown(id), transaction.actor
+        if actor["role"] not in ADMINS and key["member"]["id"] != actor["id"]:
             raise NotFound("key")
         cls.check_manager(transaction, key["member"])
         cls.end(transaction, id, made)
@@ -794,23 +791,20 @@ class ApiKey(Credential):
 
     @statement
     def revoke_calendar(cls: Any):
-        """Revokes the key in a member's calendar link."""
-        is_linked = (cls.scope == CALENDAR) & cls.revoked_at.is_null()
-        revoking = cls.update({cls.revoked_at: placeholder("now")})
-        return revoking.where(cls.member == placeholder("member_id"), is_linked)
+        """Revoke the key in a member's calendar link."""
+        return cls.revoke_where(cls.member == placeholder("member_id"), cls.scope == CALENDAR)
 
     @classmethod
     def link_calendar(cls, transaction: Transaction) -> str:
-        """Make the key in the actor's calendar link, in place of an earlier one; the key in use limits it."""
+        """Return a new key for the actor's calendar link; revoke an earlier one. `limit_of` limits it."""
         cls.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at)
         expires_at = cls.limit_of(transaction.actor)
         return cls.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)[1]
 
     @statement
     def revoke_with_sessions(cls: Any):
-        """Revokes a key, and the sessions that were started with it."""
-        is_this = (cls.id == placeholder("id")) | (cls.started_with == placeholder("id"))
-        return cls.update({cls.revoked_at: placeholder("now")}).where(is_this, cls.revoked_at.is_null())
+        """Revoke a key, and the sessions that were started with it."""
+        return cls.revoke_where((cls.id == placeholder("id")) | (cls.started_with == placeholder("id")))
 
     @classmethod
     def end(cls, transaction: Transaction, id: str, made: bool) -> None:
@@ -851,16 +845,16 @@ class ApiKey(Credential):
 
     @classmethod
     def caller(cls, key: str, kind: str = "key") -> Row | None:
-        """The member of this valid key of a kind, with its columns; else None. See `ApiKey.kind`."""
+        """Return the member of this key, with columns of the key; None unless it is a valid `kind`."""
         at = now()
         caller = cls.by_hash.one(hash=digest(key), now=at, kind=kind)
-        if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes
+        if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # another minute
             cls.used[caller["key_id"]] = at
         return caller
 
     @classmethod
     def write_last_used(cls) -> None:
-        """Write the times at which keys were last used; part of every transaction."""
+        """Store the times at which keys were last used; every transaction does."""
         while cls.used:
             id, at = cls.used.popitem()
             cls.set_columns(id, last_used_at=at)
@@ -871,10 +865,10 @@ ApiKey.add_index(ApiKey.made_with, where=_is_made_with, name="api_key_made_with"
 ApiKey.add_index(ApiKey.member, ApiKey.id, where=ApiKey.revoked_at.is_null(), name="api_key_open")
 
 
-# What they did --------------------------------------------------------------------------------
+# The activity ---------------------------------------------------------------------------------
 
 
-# What a viewer sees of `changes`: that a task came from elsewhere, or all, with the numbers of seen tasks.
+# The `changes` that a viewer sees: only that a task came from elsewhere, or all, with seen tasks' numbers.
 _SEEN_NUMBERS = "JSON((SELECT JSON_GROUP_ARRAY(number) FROM main.task WHERE +project_id IN seen_project AND "
 _SEEN_NUMBERS += "number IN (SELECT value FROM JSON_EACH(changes, '$.{}[{}]'))))"
 _SEEN_PAIR = f"'$.{{0}}', JSON_ARRAY({_SEEN_NUMBERS.format('{0}', 0)}, {_SEEN_NUMBERS.format('{0}', 1)})"
@@ -884,23 +878,23 @@ _SEEN_CHANGES += f"{_SEEN_PAIR.format('blocked_by')}, {_SEEN_PAIR.format('blocks
 
 
 class Activity(Identified):
-    """What was done: a row for each change, written in the change's transaction."""
+    """A row for each change, stored in the transaction of the change."""
 
     actor = ForeignKeyField(Member, index=False)
-    action = TextField()  # of `ACTIONS`; what is moved is a task, to another status or project
+    action = TextField()  # one of `ACTIONS`; only tasks are moved: to another status or project
     entity = ChoiceField(ENTITIES)
     entity_id = TextField()
-    task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
+    task_id = TextField(null=True)  # the task, or the comment's task; it may be deleted by now
     title = TextField()
     changes = EncodedJSONField()
     request_id = TextField()
     created_at = TextField()
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
     number = IntegerField(null=True)  # of that task
-    is_hidden = IntegerField(null=True)  # 1 for a change that the history does not tell
+    is_hidden = IntegerField(null=True)  # 1 for a change that the history does not show
     project_id = TextField(null=True)  # of the task, at that time
 
-    # What was done to a task before it came to the viewer's projects is not shown, nor after it has left.
+    # A viewer does not see a task's activity from before it came to the viewer's projects, or after it left.
     SEEN = "project_id IN seen_project AND (action = 'deleted' AND entity = 'task' OR task_id IN seen_task)"
     SEEN_AS: ClassVar[Row] = {"changes": _SEEN_CHANGES}
     is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
@@ -908,7 +902,7 @@ class Activity(Identified):
 
     @statement
     def newest(cls: Any):
-        """The id of the activity that was stored last, after whose time the next transaction is."""
+        """The id of the activity that was stored last; the next transaction gets a later time."""
         return cls.select(cls.id).order_by(rowid(cls).desc()).limit(1)
 
     @statement
@@ -918,7 +912,7 @@ class Activity(Identified):
 
     @statement
     def following(cls: Any):
-        """What was done after a position, with `:of_tasks` only to tasks and their comments."""
+        """The activities after a position; with `:of_tasks` only those of tasks and their comments."""
         changes = fn.JSON(cls.changes).alias("changes")
         rows = cls.select(*columns(cls, "changes"), changes)
         rows = rows.where(rowid(cls) > placeholder("position"), cls.is_shown)
@@ -926,9 +920,9 @@ class Activity(Identified):
 
     @classmethod
     def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:
-        """Activities that meet the conditions, with their actors, newest first, at most `:most`.
+        """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors.
 
-        A subquery selects them, so that only these rows are read with their actors.
+        A subquery selects them, so that actors are read only for these rows.
         """
         rowids = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
         chosen = rowids.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
@@ -940,7 +934,7 @@ class Activity(Identified):
 
     @statement
     def recent(cls: Any):
-        """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
+        """The newest activities without deletions; with `:of_tasks` only those of tasks and comments."""
         return cls.select_newest(cls.action != "deleted", cls.is_shown, hidden=("task_id", "number"))
 
     @statement
@@ -950,7 +944,7 @@ class Activity(Identified):
 
     @statement
     def last_change(cls: Any):
-        """What changed in a task when the field at `:path` changed last, and with which key."""
+        """The last changes of a task that include the field at `:path`, and the key that made them."""
         rows = cls.select(cls.changes, cls.key, via())
         rows = rows.join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
         is_change = (cls.task_id == placeholder("task_id")) & (cls.entity == "task") & cls.is_hidden.is_null()
@@ -959,12 +953,12 @@ class Activity(Identified):
 
     @classmethod
     def last_change_of(cls, task_id: str, field: str) -> Row:
-        """Return what changed in a task when this field changed last; empty if it never has."""
+        """Return the last changes of a task that include this field; empty if it never changed."""
         return orjson.loads(cls.last_change.value(task_id=task_id, path=f"$.{field}") or "{}")
 
     @classmethod
     def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
-        """Store what the actor did."""
+        """Store an activity of the actor."""
         shortened = {
             name: pair if name == "blocks" else [*map(cls._shortened, pair)] for name, pair in changes.items()
         }
@@ -986,14 +980,17 @@ class Activity(Identified):
 
     @statement
     def delete_old(cls: Any):
-        """Deletes old activity except the newest, and the last hidden one, for `change_page`."""
+        """Delete old activity, but for `change_page` neither the newest nor the last hidden one."""
         is_newest = cls.id == cls.select(fn.MAX(cls.id))
         is_forgotten = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
         return deletion_of_some(cls, is_forgotten | ((cls.id < placeholder("before")) & ~is_newest))
 
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
-        """Delete some activity that is hidden and old, or older than `days` (0: none); returns how many."""
+        """Delete up to `most` old activities; return how many were deleted.
+
+        Hidden ones are deleted after `HIDDEN_DAYS`, others after `days`, or never if that is 0.
+        """
         before, until = (first_id(now(-some * 86400)) if some else "" for some in (days, HIDDEN_DAYS))
         return cls.delete_old.run(before=before, after="", until=until, most=most)
 

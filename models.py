@@ -1,7 +1,7 @@
 """The tables of work, each with its rules and its queries; `write()`, in which every change runs.
 
-A query stands in the class that runs it, as a `statement`. A method that needs the actor or the time takes
-its `Transaction` first. Nothing here knows HTTP.
+Each query is a `statement` of the class that runs it. A method that needs the actor or the time takes its
+`Transaction` first. Nothing here knows HTTP.
 """
 
 from collections import Counter
@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
 
-import orjson
 from peewee import (
     JOIN,
     OP,
@@ -70,23 +69,24 @@ STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 MAX_LABELS = 10  # of a task
 DEFAULTS = {"priority": "medium", "repeat_from": REPEAT_FROM[0]}  # of a task, where null is sent
-# What a copy of a task has too, with the labels.
-PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id"]
+# The fields that a copy of a task takes over.
+PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id", "labels"]
 PLANNED += ["start_date", "due_date", "metadata", "repeat", "repeat_from"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
-# Reasons that tell of a task's state, which a completion ends, and those that other changes make untrue.
+# The reasons of notices that describe the state of a task: completing the task settles them.
 OF_STATE = ("assigned", "question", "review", "unblocked", "claim_ended", "due", "sent_back")
+# The reasons that a change of a field settles.
 OVER = {"assignee_id": ["assigned", "unblocked", "claim_ended", "due", "sent_back"], "due_date": ["due"]}
 OVER |= {"question_id": ["question"], "status": ["review", "sent_back"], "blocked_by": ["unblocked"]}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
 REASONS += ("unblocked", "claim_ended", "due", "sent_back")
 
-Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
+Changed = tuple[Row, Row]  # a task and its changes: `{field: [old, new]}`
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CLAIM = 1440  # minutes
-MAX_BLOCKERS = 20  # tasks that block one
+MAX_BLOCKERS = 20  # tasks that block one task
 MAX_BLOCKING = 100  # characters of their titles in an event
 MAX_UNREAD = 100  # notices that are counted
 MAX_CALENDAR = 1000  # tasks in a calendar
@@ -98,9 +98,9 @@ MAX_LISTED = 1000  # characters of a project's description in a list, and of a m
 
 @contextmanager
 def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Iterator[Transaction]:
-    """Run the body in a write transaction; of all processes, only one body runs at a time.
+    """Run the body in a write transaction. Only one body runs at a time, in whichever process.
 
-    Nothing may be sent over a network inside. `begins_group`, `seconds` and what is raised are as in
+    The body must not send anything over a network. `begins_group`, `seconds` and the exceptions are those of
     `Database.writing`.
     """
     with db.writing(**waiting):
@@ -113,15 +113,11 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
         ApiKey.write_last_used()
 
 
-def flush_last_used() -> None:
-    """Write the times at which keys were last used, if any, in a separate transaction."""
+def write_noted() -> None:
+    """Write what requests have only noted: uses of keys, and addresses that asked for a sign-in link."""
     if ApiKey.used:
         with write():
             pass
-
-
-def answer_asked() -> None:
-    """Have links mailed to those active members whose addresses were given."""
     while Invitation.asked:
         member = Member.by_email.one(email=Invitation.asked.pop())
         if member and member["status"] == Member.ACTIVE:
@@ -133,7 +129,7 @@ def answer_asked() -> None:
 
 
 def each(name: str) -> Any:
-    """SELECT of the values in a parameter that is a JSON array."""
+    """Return a SELECT of the values in the parameter `name`, a JSON array."""
     return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
 
 
@@ -142,8 +138,8 @@ def check_references(
 ) -> None:
     """Raise `Invalid` with every field that refers to a row that does not exist.
 
-    The model's foreign keys tell which fields these are. `check` gets the rows that the fields refer
-    to, by field (None for one that does not exist), and returns further problems.
+    `check` receives the rows that the model's foreign keys refer to, by field, and returns further problems.
+    A row that does not exist is None.
     """
     rows, problems = {}, []
     for name, id in fields.items():
@@ -162,30 +158,29 @@ class Resource(Entity):
 
     @classmethod
     def check(cls, row: Row) -> None:
-        """Raise `Invalid` for columns that do not go together."""
+        """Raise `Invalid` for columns that contradict each other."""
 
     @classmethod
     def stamp(cls, transaction: Transaction) -> Row:
-        """The columns that every change writes."""
+        """Return the columns that every change writes."""
         return {"updated_at": transaction.at}
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Make a new one; an import gives `id` and `created_at` too.
+        """Add a row and return it; an import also passes `id` and `created_at`.
 
-        Raises `Invalid` for what does not exist or does not go together.
+        Raises `Invalid` for references that do not exist, and as `check` does.
         """
         check_references(cls, fields)
         cls.check(fields)
-        made = {"id": transaction.new_id(), "created_at": transaction.at}
-        row = made | fields | cls.stamp(transaction)
+        row = {"id": transaction.new_id(), "created_at": transaction.at} | fields | cls.stamp(transaction)
         cls.insert_row.run(**row)
         cls.record(transaction, "created", row)
         return cls.shown(row["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change the fields that were sent; `also` are changes of related rows. Raises as `add` does."""
+        """Change these fields; `also` are changes of related rows to record. Raises as `add` does."""
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
             new = {name: fields[name] for name in changes if name in fields}
@@ -218,19 +213,13 @@ class Project(Resource):
     SEEN = "id IN seen_project"
 
     @classmethod
-    def _select(cls, *description: Any) -> Query:
+    def select_shown(cls, *described: Any) -> Query:
+        """Return a SELECT of projects, with the columns `described` in place of the description if given."""
         counters = [getattr(TaskCount, status) for status in STATUSES]
-        selected = [*columns(cls, "owner_id", "description"), *description, *counters]
-        selected.append(DueCount.overdue(cls.id).alias("overdue"))
-        return (
-            cls.select(*selected, *profile(Member, "owner"))
-            .join(Member, on=(cls.owner == Member.id))
-            .join(TaskCount, JOIN.LEFT_OUTER, on=(TaskCount.project == cls.id))
-        )
-
-    @classmethod
-    def select_shown(cls) -> Query:
-        return cls._select(cls.description)
+        selected = [*columns(cls, "owner_id", "description"), *(described or [cls.description]), *counters]
+        selected += [DueCount.overdue(cls.id).alias("overdue"), *profile(Member, "owner")]
+        projects = cls.select(*selected).join(Member, on=(cls.owner == Member.id))
+        return projects.join(TaskCount, JOIN.LEFT_OUTER, on=(TaskCount.project == cls.id))
 
     @statement
     def listed(cls: Any):
@@ -238,27 +227,27 @@ class Project(Resource):
         beginning = fn.SUBSTR(cls.description, 1, MAX_LISTED).alias("description")
         is_cut = Case(None, [(fn.LENGTH(cls.description) > MAX_LISTED, "true")], "false")
         has_status = placeholder("status").is_null() | (cls.status == placeholder("status"))
-        return cls._select(beginning, fn.JSON(is_cut).alias("description_cut")).where(has_status)
+        return cls.select_shown(beginning, fn.JSON(is_cut).alias("description_cut")).where(has_status)
 
     @classmethod
     def select_archived(cls) -> Query:
-        """The ids of the archived projects."""
+        """Return a SELECT of the ids of the archived projects."""
         return cls.select(cls.id).where(cls.status == "archived")
 
     @classmethod
     def shown(cls, id: str) -> Row:
-        """The project with its owner and statistics. Raises `NotFound`."""
+        """Return the project with its owner and statistics. Raises `NotFound`."""
         return cls._with_stats(cls.shown_row.one(id=id, now=now()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
-        """Projects by name, with their owners and statistics."""
+        """Return the projects with this status, or all, by name, with their owners and statistics."""
         rows = cls.listed.all(status=status, now=now())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
-    @classmethod
-    def _with_stats(cls, project: Row) -> Row:
-        """The project, with its counters put together as `stats`."""
+    @staticmethod
+    def _with_stats(project: Row) -> Row:
+        """Return the project with its counters as one object, `stats`."""
         counts = {status: project.pop(status) or 0 for status in STATUSES}
         total = sum(counts.values())
         rate = round(counts["done"] / total, 4) if total else 0.0
@@ -268,22 +257,22 @@ class Project(Resource):
 
     @classmethod
     def add(cls, transaction: Transaction, *, owner_id: str | None = None, **fields: Any) -> Row:
-        """Make a new active project. Its owner is the actor, unless the fields name another member."""
+        """Add a project, which is active and the actor's unless the fields say otherwise."""
         owner_id = owner_id or transaction.actor["id"]
         return super().add(transaction, **{"status": "active", **fields}, owner_id=owner_id)
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change the project; when it is archived, nobody needs to look at its tasks any more."""
+        """Change the project. Archiving it settles the notices of its tasks."""
         if fields.get("status") == "archived":
             Notice.mark_untrue.run(tasks=[], project_id=id, over=[*OF_STATE], now=transaction.at)
         return super().edit(transaction, id, fields, also)
 
     @classmethod
     def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
-        """Delete the project, and yield each of its tasks when it is deleted.
+        """Delete the project with its tasks, and yield each task after its deletion.
 
-        Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
+        Raises `NotFound`, and unless `force`, `Conflict` if the project has tasks.
         """
         cls.stored(id)
         if not force and (count := Task.of_project.value(id=id)):
@@ -301,10 +290,10 @@ class Project(Resource):
 
 
 class TaskCount(Base):
-    """How many tasks each project has, by status; triggers on `task` (migration 0010) keep the counters.
+    """The number of tasks of each project by status; triggers on `task` (migration 0010) keep the counters.
 
-    From these come the statistics of projects and the totals of the lists with the filters in `FILTERS`;
-    to count a hundred thousand tasks takes milliseconds. A project that never had a task has no row.
+    Statistics of projects and totals of lists that are filtered by `FILTERS` are read from here: counting a
+    hundred thousand tasks takes milliseconds. A project that never had a task has no row.
     """
 
     project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")
@@ -318,7 +307,7 @@ class TaskCount(Base):
 
     @classmethod
     def select_total(cls, filters: frozenset[str]) -> Query:
-        """How many tasks pass these filters."""
+        """Return a SELECT of the number of tasks that pass these filters, all of them in `FILTERS`."""
         by_status = [(status, getattr(cls, status)) for status in STATUSES]
         every = cls.todo + cls.in_progress + cls.review + cls.done
         count = Case(placeholder("status"), by_status) if "status" in filters else every
@@ -379,13 +368,13 @@ class Milestone(Resource):
 
     @classmethod
     def of(cls, project_id: str) -> list[Row]:
-        """The project's milestones by date, those without a date last. Raises `NotFound`."""
+        """Return the project's milestones by due date, undated ones last. Raises `NotFound`."""
         Project.stored(project_id)
         return cls.of_project.all(project_id=project_id)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note it as a change of the milestone's project; its own is hidden."""
+        """Record the change in the history of the milestone's project, and hide the milestone's own entry."""
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
@@ -393,16 +382,15 @@ class Milestone(Resource):
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change it, and close it or open it again, where `closed` says so. Raises as `add` does."""
-        if "closed" in fields:
+        """Change the milestone; the field `closed` closes or reopens it. Raises as `add` does."""
+        if (closed := fields.pop("closed", None)) is not None:
             closed_at = cls.stored(id)["closed_at"] or transaction.at
-            fields = fields | {"closed_at": closed_at if fields["closed"] else None}
-            del fields["closed"]
+            fields = fields | {"closed_at": closed_at if closed else None}
         return super().edit(transaction, id, fields, also)
 
     @classmethod
     def remove_from_tasks(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
-        """Delete it; yields its tasks, which have no milestone then. Raises `NotFound`."""
+        """Delete the milestone, and yield each task that it was removed from. Raises `NotFound`."""
         yield from Task.clear(transaction, Task.milestone, id)
         cls.remove(transaction, id)
 
@@ -422,18 +410,17 @@ class Task(Entity):
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
     labels = JSONField(constraints=[SQL("DEFAULT '[]'")])
-    # The labels without regard to case, each between unit separators.
-    label_keys = TextField(constraints=[SQL("DEFAULT ''")])
+    label_keys = TextField(constraints=[SQL("DEFAULT ''")])  # caseless labels between unit separators
     metadata = EncodedJSONField()
-    external_id = TextField(null=True)  # in the program that the task comes from
+    external_id = TextField(null=True)  # the id in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
-    due_told = TextField(null=True)  # the due date that was told last, when it came near
+    due_told = TextField(null=True)  # the due date for which the last notice of reason `due` was sent
     question_id = TextField(null=True)  # the comment that waits for an answer
     checks = JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
-    repeat = TextField(null=True)  # the rule (repeat.py) by which another task follows when this one is done
+    repeat = TextField(null=True)  # the rule (repeat.py) for the task that follows when this one is done
     repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
     repeats = IntegerField(null=True)  # the number of the task that this one followed
-    rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits, as the places of a decimal number; see `Rank`
+    rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits of a decimal number; see `Rank`
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -441,7 +428,7 @@ class Task(Entity):
 
     NOUN = "task"
     SEEN = "project_id IN seen_project"
-    LATE_DAYS = 7.0  # after its due date, a task is told no more that it is due
+    LATE_DAYS = 7.0  # nobody is notified of a due date that is further in the past
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -451,12 +438,12 @@ class Task(Entity):
 
     @classmethod
     def shown_columns(cls) -> list:
-        """The columns of a task in answers and events, and the open tasks that block it."""
+        """Return the columns of a task in answers and events; the last are the open tasks that block it."""
         return [*columns(cls, *HIDDEN), Blocker.shown(cls.number).alias("blocked_by")]
 
     @classmethod
     def next_number(cls) -> int:
-        """The number of the next new task: one more than the highest that any task ever had."""
+        """Return the number of the next task: one more than the highest that any task ever had."""
         rows = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {})
         return rows[0][0] + 1 if rows else 1
 
@@ -465,9 +452,9 @@ class Task(Entity):
         """The first open tasks of a member, in active projects, that are due in some period."""
         is_due = cls.is_open & cls.due_date.between(placeholder("since"), placeholder("until"))
         is_theirs = (cls.assignee == placeholder("member_id")) & cls.project.not_in(Project.select_archived())
-        shown = (cls.id, cls.number, cls.title, cls.due_date, cls.created_at, cls.updated_at)
-        places = cls.select(rowid(cls)).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
-        return cls.in_order(places.limit(MAX_CALENDAR), [*shown])
+        rowids = cls.select(rowid(cls)).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
+        shown = [cls.id, cls.number, cls.title, cls.due_date, cls.created_at, cls.updated_at]
+        return cls.in_order(rowids.limit(MAX_CALENDAR), shown)
 
     @statement
     def by_number(cls: Any):
@@ -475,7 +462,7 @@ class Task(Entity):
 
     @classmethod
     def id_of(cls, number: int) -> str:
-        """The id of the task with this number. Raises `NotFound`, which says who deleted it."""
+        """Return the id of the task with this number. Raises `NotFound`, which says who deleted it."""
         if id := cls.by_number.value(number=number):
             return id
         gone = Activity.deletion_of.one(number=number, most=1)
@@ -484,49 +471,54 @@ class Task(Entity):
 
     @statement
     def with_label(cls: Any):
-        """A task with a label; SQLite looks through all that have labels only for a new one."""
+        """The labels of one task that has this label; for a new label SQLite reads every labelled task."""
         has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
         return cls.select(cls.labels).where(cls.is_labelled, has_label).limit(1)
 
     @statement
     def references(cls: Any):
-        """Number, id and bytes of each task among the references, which are numbers and ids as JSON."""
+        """The number, id and size in bytes of each of these tasks, given as JSON: numbers and ids."""
         is_referred = cls.number.in_(each("references")) | cls.id.in_(each("references"))
         size = fn.LENGTH(fn.COALESCE(cls.description, "").concat(cls.metadata).cast("BLOB"))
         return cls.select(cls.number, cls.id, size.alias("size")).where(is_referred)
 
     @classmethod
     def referred(cls, references: list[int | str], field: str) -> list[Row]:
-        """The number, id and size of each of these tasks, which are given by number or id.
+        """Return the number, id and size of each of these tasks, given by number or id.
 
-        Raises `Invalid` with `field`, in which {} is the place of the one that does not exist.
+        Raises `Invalid` for tasks that do not exist; the index in `references` replaces {} in `field`.
         """
         rows = cls.references.all(references=references)
         found = {row[name]: row for row in rows for name in ("number", "id")}
-        missing = [(field.format(n), "no such task") for n, id in enumerate(references) if id not in found]
-        if missing:
-            raise Invalid(*missing)
+        if missing := [index for index, one in enumerate(references) if one not in found]:
+            raise Invalid(*((field.format(index), "no such task") for index in missing))
         return [found[one] for one in references]
 
     @classmethod
-    def label_columns(cls, transaction: Transaction, labels: list[str] | None) -> Row:
-        """Return the columns of these labels, each once and spelled as in the tasks that already have it.
+    def spelled(cls, transaction: Transaction, labels: list[str] | None) -> list[str]:
+        """Return these labels, each once and spelled as in the tasks that already have it.
 
         Looking for a new label takes as long as reading all labels. So a transaction that gives tasks more
         labels than one task can have reads all of them, once.
         """
         if not labels:
-            return {"labels": [], "label_keys": ""}
-        first = {caseless(label): label for label in reversed(labels)}  # of several spellings
-        spelled, known = {key: first[key] for key in map(caseless, labels)}, transaction.spellings
-        if len(known | spelled) <= MAX_LABELS:
-            for key in spelled.keys() - known.keys():
+            return []
+        sent: dict[str, str] = {}
+        for label in labels:
+            sent.setdefault(caseless(label), label)
+        spellings = transaction.spellings
+        if len(spellings | sent) <= MAX_LABELS:
+            for key in sent.keys() - spellings.keys():
                 if row := cls.with_label.one(label=f"\x1f{key}\x1f"):
-                    known[key] = next(label for label in row["labels"] if caseless(label) == key)
-        elif len(known) <= MAX_LABELS:
-            known |= {caseless(label): label for row in cls.labelled.all() for label in row["labels"]}
-        labels = [known.setdefault(key, label) for key, label in spelled.items()]
-        return {"labels": labels, "label_keys": "\x1f".join(["", *spelled, ""])}
+                    spellings[key] = next(label for label in row["labels"] if caseless(label) == key)
+        elif len(spellings) <= MAX_LABELS:
+            spellings |= {caseless(label): label for row in cls.labelled.all() for label in row["labels"]}
+        return [spellings.setdefault(key, label) for key, label in sent.items()]
+
+    @staticmethod
+    def label_keys_of(labels: list[str]) -> str:
+        """Return the column `label_keys` of a task with these labels."""
+        return "\x1f".join(["", *map(caseless, labels), ""]) if labels else ""
 
     @statement
     def labelled(cls: Any):
@@ -535,7 +527,7 @@ class Task(Entity):
 
     @classmethod
     def label_counts(cls) -> list[Row]:
-        """Each label with the number of its tasks, by name."""
+        """Return each label with the number of its tasks, by name."""
         counts = Counter[str]()
         for row in cls.labelled.all():
             counts.update(dict.fromkeys(row["labels"], row["count"]))
@@ -563,10 +555,10 @@ class Task(Entity):
 
     @statement
     def redate(cls: Any):
-        """Set `updated_at` of tasks from the future to now, after the clock was ahead.
+        """Set every `updated_at` that is in the future to now, after the clock was ahead.
 
-        Otherwise a client that reads changes in the order of `updated_at` would miss those that follow. Does
-        nothing while the clock is before the creation of the first member, as it is then wrong itself.
+        Otherwise a client that reads changes in the order of `updated_at` would miss those that follow. If
+        the clock is before the creation of the first member, the clock itself is wrong: nothing changes.
         """
         is_ahead = cls.updated_at > placeholder("now")
         is_right = Member.select(fn.MIN(Member.created_at)) < placeholder("now")
@@ -574,33 +566,33 @@ class Task(Entity):
 
     @classmethod
     def comment_count(cls) -> Query:
-        """The column with a task's number of comments."""
+        """Return the column with a task's number of comments."""
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
 
     @statement
     def of_project(cls: Any):
-        """The number of tasks of a project; it decides on a deletion, and so is not that of the counters."""
+        """The number of tasks of a project. It decides on a deletion, so it counts and trusts no counter."""
         return cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id"))
 
     @classmethod
     def some_with(cls, field: Any, id: str) -> list[Row]:
-        """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
+        """Return the oldest tasks with this reference, only so many that memory is no concern."""
         tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
         return Statement(tasks.limit(500)).some(id=id)[0]
 
     @classmethod
     def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:
-        """Clear this reference in the tasks that have it; yields each of these tasks."""
-        name, at = field.column_name, transaction.at
+        """Clear this reference in the tasks that have it, and yield each of these tasks."""
+        changes, at = {field.column_name: [id, None]}, transaction.at
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
-        is_first = (field == placeholder("id")) & (cls.id <= placeholder("last"))
-        clearing = Statement(cls.update(values).where(is_first))
-        while before := cls.some_with(field, id):
-            clearing.run(id=id, last=before[-1]["id"], now=at)
-            after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
-            for task in after:
-                cls.record(transaction, "updated", task, {name: [id, None]})
-                yield task, {name: [id, None]}
+        is_among = (field == placeholder("id")) & (cls.id <= placeholder("last"))
+        update = Statement(cls.update(values).where(is_among))
+        while tasks := cls.some_with(field, id):
+            update.run(id=id, last=tasks[-1]["id"], now=at)
+            for task in tasks:
+                task |= {field.column_name: None, "version": task["version"] + 1, "updated_at": at}
+                cls.record(transaction, "updated", task, changes)
+                yield task, changes
 
     @classmethod
     def select_stored(cls) -> Query:
@@ -608,7 +600,7 @@ class Task(Entity):
 
     @classmethod
     def shown(cls, id: str) -> Row:
-        """The task with its project, milestone, profiles, attachments and number of comments."""
+        """Return the task with its project, milestone, profiles, attachments and number of comments."""
         task = super().shown(id)
         task["attachments"] = Attachment.all_of_task.all(task_id=id) if task["attachments"] else []
         return task
@@ -639,39 +631,32 @@ class Task(Entity):
 
     @classmethod
     def add(
-        cls,
-        transaction: Transaction,
-        *,
-        project_id: str,
-        title: str,
-        status: str = "todo",
-        blocked_by: list[int | str] | None = None,
-        **fields: Any,
+        cls, transaction: Transaction, *, blocked_by: list[int | str] | None = None, **fields: Any
     ) -> Row:
-        """Make a new task; an import also gives `id`, `number`, `created_at` and the like.
+        """Add a task and return it; an import also passes `id`, `number`, `created_at` and the like.
 
-        Raises `Invalid` for what does not exist or belong together.
+        Raises `Invalid` for references that do not exist and for fields that contradict each other.
         """
+        status = fields.setdefault("status", "todo")
         cls._check_done(transaction, status)
-        references = {"project_id": project_id, **fields}
-        check_references(cls, references, partial(cls._misplaced, project_id))
+        check_references(cls, fields, partial(cls._misplaced, fields["project_id"]))
         cls._check_external_id(fields)
         row = cls.insert_row.nulls | {
             "id": transaction.new_id(),
             "completed_at": transaction.at if status == "done" else None,
             "created_by": transaction.actor["id"],
             "created_at": transaction.at,
+            "metadata": {},
         }
-        row |= fields | cls.label_columns(transaction, fields.get("labels"))
-        row |= {"project_id": project_id, "title": title, "status": status}
+        row |= fields | {"labels": cls.spelled(transaction, fields.get("labels"))}
+        row |= {name: row[name] or default for name, default in DEFAULTS.items()}
         row |= {
-            "checks": checkboxes(fields.get("description")),
-            **{name: fields.get(name) or default for name, default in DEFAULTS.items()},
-            "metadata": fields.get("metadata", {}),
+            "checks": checkboxes(row["description"]),
             "version": 1,
             "updated_at": transaction.at,
-            "due_told": None if transaction.notifies else fields.get("due_date"),
-            "search": cls.searchable({"title": title, **fields}),
+            "due_told": None if transaction.notifies else row["due_date"],
+            "label_keys": cls.label_keys_of(row["labels"]),
+            "search": cls.searchable(row),
         }
         cls._check_dates({}, row)
         row["number"] = row["number"] or cls.next_number()
@@ -681,73 +666,68 @@ class Task(Entity):
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
-        Notice.notify(transaction, row, "assigned", row["assignee_id"])
-        Notice.mention(transaction, row, None, row["description"])
-        if status == "review":
-            Notice.notify(transaction, row, "review", *cls.responsible(transaction, row))
-        del row["search"], row["label_keys"], row["due_told"]
+        made = ("description", "assignee_id", "status")
+        cls._notify(transaction, row, {name: [None, row[name]] for name in made})
+        for name in HIDDEN:
+            del row[name]
         if transaction.notifies:
             transaction.also.append(("task.created", row))
         return row
 
     @classmethod
     def copy(cls, transaction: Transaction, id: str, **titled: Any) -> Row:
-        """Make a new task of what was planned of this one (`PLANNED`). Raises as `add` does."""
+        """Add a task with the fields `PLANNED` of this one. Raises as `add` does."""
         task = cls.stored(id)
-        return cls.add(transaction, **{name: task[name] for name in (*PLANNED, "labels")} | titled)
+        return cls.add(transaction, **{name: task[name] for name in PLANNED} | titled)
 
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
-        """Make new tasks. Raises as `add` does, with what is wrong in any of them."""
+        """Add these tasks. Raises as `add` does, with everything that is wrong in any of them."""
         return cls._each(tasks, lambda fields: cls.add(transaction, **fields))
 
     @classmethod
     def edit_all(
         cls, transaction: Transaction, tasks: list[int | str], changes: Row, versions: Row | None = None
     ) -> list[Changed]:
-        """Change these tasks alike; `versions` are those of some, by what they are called in `tasks`.
+        """Make the same changes to these tasks, if those in `versions` have these versions.
 
-        Returns and raises as `edit` does, with what is wrong in any of them.
+        `versions` has the tasks' names in `tasks` as keys. Returns and raises as `edit` does, with everything
+        that is wrong in any of them.
         """
-        versions = versions or {}
-        rows = cls.referred(tasks, "tasks.{}")
+        rows, versions = cls.referred(tasks, "tasks.{}"), versions or {}
         names = {row["id"]: str(task) for row, task in zip(rows, tasks, strict=True)}
         if len(names) < len(tasks):
             raise Invalid(("tasks", "must not name a task twice"))
         if sum(row["size"] for row in rows) > PAGE_BYTES:
-            raise Invalid(("tasks", "hold over 4 MiB of text together; change fewer in one call"))
+            raise Invalid(("tasks", "have over 4 MiB of text together; change fewer in one call"))
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
-
-        def edit(id: str) -> Changed:
-            expected = frozenset([str(versions[names[id]])]) if names[id] in versions else None
-            return cls.edit(transaction, id, {**changes}, expected)
-
-        return cls._each(names, edit)
+        expected = {id: frozenset([str(versions[name])]) for id, name in names.items() if name in versions}
+        return cls._each(names, lambda id: cls.edit(transaction, id, {**changes}, expected.get(id)))
 
     @staticmethod
     def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:
-        """What is done for each of the tasks. Raises `Invalid` with what is wrong in any of them."""
-        done, problems = [], []
-        for place, task in enumerate(tasks):
+        """Return what `do` returns for each task. Raises `Invalid` with everything that is wrong in any."""
+        results, problems = [], []
+        for index, task in enumerate(tasks):
             try:
-                done.append(do(task))
+                results.append(do(task))
             except Invalid as error:
-                problems += [(f"tasks[{place}].{field}", message) for field, message in error.details]
+                problems += [(f"tasks[{index}].{field}", message) for field, message in error.details]
         if problems:
             raise Invalid(*problems)
-        return done
+        return results
 
     @classmethod
     def _check_external_id(cls, fields: Row) -> None:
-        """Raise `Invalid` for an external id that another task has."""
+        """Raise `Invalid` if another task has this external id."""
         external_id = fields.get("external_id")
         if external_id and cls.by_external_id.value(external_id=external_id):
             raise Invalid(("external_id", "is already a task's"))
 
-    @classmethod
-    def _misplaced(cls, project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
-        """Yield why a task of this project cannot have a new project, milestone or assignee in `rows`."""
+    @staticmethod
+    def _misplaced(project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
+        """Yield why a task of this project cannot have the new project, milestone or assignee in `rows`."""
         project, milestone, assignee = map(rows.get, ("project_id", "milestone_id", "assignee_id"))
         if project and project["status"] == "archived":
             yield "project_id", "the project is archived and takes no new tasks"
@@ -758,7 +738,7 @@ class Task(Entity):
 
     @staticmethod
     def _check_done(transaction: Transaction, *statuses: str) -> None:
-        """Raise `Forbidden` where a key of scope agent would complete a task, or take one out of done."""
+        """Raise `Forbidden` if a key of scope `agent` completes or reopens a task."""
         if "done" in statuses and transaction.actor.get("scope") == "agent":
             raise Forbidden(
                 "a key of scope agent moves nothing to done, and nothing out of it: "
@@ -767,7 +747,7 @@ class Task(Entity):
 
     @staticmethod
     def _check_dates(stored: Row, new: Row) -> None:
-        """Raise `Invalid` for a start after the due date, and for a rule without a due date."""
+        """Raise `Invalid` for a start date after the due date, and for a rule without a due date."""
         start, due, rule = [(stored | new)[name] for name in ("start_date", "due_date", "repeat")]
         if rule and not due:
             raise Invalid(("repeat", "needs a due_date"))
@@ -779,110 +759,122 @@ class Task(Entity):
 
     @staticmethod
     def searchable(task: Row) -> str:
-        """The column `search` of a task; the unit separator keeps a match from spanning both texts."""
+        """Return the column `search` of a task; the unit separator keeps a match from spanning both texts."""
         return f"{fold(task['title'])}\x1f{fold(task.get('description') or '')}"
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
-        """Change the fields that were sent; returns the task, and what has changed.
+        """Change these fields; return the task and its changes.
 
-        A field that has the value already is no change. Without a priority a task has the default one. A new
-        place, `after` or `before` a task, is a new version and no change. Raises `NotFound`, `Invalid` for
-        what does not exist or go together, and `PreconditionFailed` when its version is none of `versions`.
+        A field that has the value already is no change. Null means the default of a field in `DEFAULTS`. A
+        new rank, `after` or `before` a task, makes a new version but is no change. Raises `NotFound`,
+        `Invalid` as `add` does, and `PreconditionFailed` if the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
-        placed = {side: fields.pop(side) for side in ("after", "before") if side in fields}
-        place = Rank.place(transaction, stored, **placed) if placed else {}
-        blocked = Blocker.changes(transaction, stored, fields) if "blocked_by" in fields else {}
+        ranked = Rank.changes(transaction, stored, fields)
+        blocked = Blocker.changes(transaction, stored, fields)
         fields = fields | {name: fields[name] or DEFAULTS[name] for name in DEFAULTS.keys() & fields}
         if "labels" in fields:
-            labels = cls.label_columns(transaction, fields["labels"])
-            fields = fields | {"labels": labels["labels"]}
-        project_id: Any = fields.get("project_id", stored["project_id"])
-        is_elsewhere = project_id != stored["project_id"]
-        if is_elsewhere:
+            fields["labels"] = cls.spelled(transaction, fields["labels"])
+        is_moved = fields.get("project_id", stored["project_id"]) != stored["project_id"]
+        if is_moved:
             fields = {"milestone_id": None} | fields
+        planned: Row = stored | fields
         changes = differences(stored, fields) | blocked
-        if not changes and not place:
+        if not changes and not ranked:
             return stored, {}
-        if "status" in changes:
-            cls._check_done(transaction, *changes["status"])
-        is_completed = "status" in changes and fields["status"] == "done"
-        planned = stored | fields
-        if is_completed and planned["repeat"] and transaction.notifies:
-            changes["repeat"] = [planned["repeat"], None]
-        elif "status" in changes and stored["status"] == "done" and transaction.notifies:
-            changes |= cls._take_back_next(transaction, planned)
-        if changes.keys() & {"status", "assignee_id"}:  # a claim ends, and what is done waits for nothing
-            ended = {"claimed_until"} | ({"question_id"} if is_completed else set())
-            changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
+        changes |= cls._consequences(transaction, stored, fields, changes)
         new = {name: changes[name][1] for name in changes.keys() - blocked}
-        kept = stored | fields if is_elsewhere else {}
-        placing = {name: kept[name] for name in ("milestone_id", "assignee_id") if kept} | new
-        check_references(cls, placing, partial(cls._misplaced, project_id))
+        kept = {name: planned[name] for name in ("milestone_id", "assignee_id") if is_moved}
+        check_references(cls, new | kept, partial(cls._misplaced, planned["project_id"]))
         cls._check_dates(stored, new | {"repeat": planned["repeat"]})
         cls._check_external_id(new)
-        new |= place | {"version": stored["version"] + 1, "updated_at": transaction.at}
+        new |= ranked | {"version": stored["version"] + 1, "updated_at": transaction.at}
+        hidden = {}
         if changes.keys() & {"title", "description"}:
-            new["search"] = cls.searchable(stored | new)
+            hidden["search"] = cls.searchable(planned)
         if "labels" in changes:
-            new |= labels
+            hidden["label_keys"] = cls.label_keys_of(planned["labels"])
         if "description" in changes:
-            new["checks"] = checkboxes(fields["description"])
+            new["checks"] = checkboxes(planned["description"])
+        is_completed = "status" in changes and planned["status"] == "done"
         if "status" in changes:
-            new = {"completed_at": transaction.at if fields["status"] == "done" else None} | new
-        cls.set_columns(id, **new)
+            new.setdefault("completed_at", transaction.at if is_completed else None)
+        cls.set_columns(id, **new, **hidden)
         task = stored | new
-        for hidden in HIDDEN:
-            task.pop(hidden, None)
         if blocked:
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
-        if not changes:  # but the rank, of which the history tells nothing
+        if not changes:  # the history does not show ranks
             cls.record(transaction, "updated", task | {"is_hidden": 1})
             return task, {}
-        if is_elsewhere:  # for followers who see only the project that it leaves
+        if is_moved:  # for followers who see only the project that it leaves
             cls.record(transaction, "deleted", stored | {"is_hidden": 1})
         action = "moved" if changes.keys() & {"status", "project_id"} else "updated"
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
         Notice.settle(transaction, task, changes)
-        if "description" in changes:
-            Notice.mention(transaction, task, *changes["description"])
-        if "assignee_id" in changes:
-            Notice.notify(transaction, task, "assigned", task["assignee_id"])
-        if "status" in changes and task["status"] == "review":
-            Notice.notify(transaction, task, "review", *cls.responsible(transaction, task))
-        is_sent_back = changes.get("status") in (["review", "todo"], ["review", "in_progress"])
-        if is_sent_back and "assignee_id" not in changes:
-            Notice.notify(transaction, task, "sent_back", task["assignee_id"])
+        cls._notify(transaction, task, changes)
         if is_completed:
             Blocker.notify_free(transaction, task, Blocker.blocked_by(stored))
             if planned["repeat"] and transaction.notifies:
                 cls._add_next(transaction, task, planned["repeat"])
-                task = cls.stored(id)  # to place the next one may have changed its rank
+                task = cls.stored(id)  # ranking the next task may have changed this one's rank
         return task, changes
 
     @classmethod
+    def _consequences(cls, transaction: Transaction, stored: Row, fields: Row, changes: Row) -> Row:
+        """Return the further changes that follow from a change of the status or assignee.
+
+        A completed task hands its rule on to the next task. A reopened one takes the rule back. A claim ends
+        with either change, a question with the completion. Raises `Forbidden` as `_check_done` does.
+        """
+        old, status = changes.get("status", (None, None))
+        cls._check_done(transaction, old, status)
+        further, rule = {}, fields.get("repeat", stored["repeat"])
+        if transaction.notifies and status == "done" and rule:
+            further["repeat"] = [rule, None]
+        elif transaction.notifies and old == "done":
+            further |= cls._take_back_next(transaction, stored | fields)
+        if changes.keys() & {"status", "assignee_id"}:
+            ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
+            further |= differences(stored, dict.fromkeys(ended - fields.keys()))
+        return further
+
+    @classmethod
+    def _notify(cls, transaction: Transaction, task: Row, changes: Row) -> None:
+        """Notify the members whom these changes of the task, or its creation, concern."""
+        old, status = changes.get("status", (None, None))
+        if "description" in changes:
+            Notice.mention(transaction, task, *changes["description"])
+        if "assignee_id" in changes:
+            Notice.notify(transaction, task, "assigned", task["assignee_id"])
+        elif old == "review" and status in ("todo", "in_progress"):
+            Notice.notify(transaction, task, "sent_back", task["assignee_id"])
+        if status == "review":
+            Notice.notify(transaction, task, "review", *cls.responsible(transaction, task))
+
+    @classmethod
     def _add_next(cls, transaction: Transaction, task: Row, rule: str) -> None:
-        """Make the task that follows this one, unless the rule has ended or the project is archived."""
+        """Add the task that follows this one, unless the rule has ended or the project is archived."""
         dates = next_dates(task | {"repeat": rule}, transaction.at, task["repeat_from"])
         if not dates or Project.stored(task["project_id"])["status"] == "archived":
             return
-        fields = {name: task[name] for name in (*PLANNED, "labels")} | dates
+        fields = {name: task[name] for name in PLANNED} | dates
+        fields |= {"created_by": task["created_by"], "repeats": task["number"]}
         if task["milestone_id"] and Milestone.stored(task["milestone_id"])["closed_at"]:
             fields["milestone_id"] = None
         given = Activity.last_change_of(task["id"], "assignee_id")
         if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
-            fields["assignee_id"] = None  # whoever had it has claimed it
+            fields["assignee_id"] = None  # this task was claimed, not assigned
         fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
-        place = Rank.place(transaction, {"id": "", "rank": ""}, after=task["number"])
-        cls.add(transaction, **fields, **place, created_by=task["created_by"], repeats=task["number"])
+        fields |= Rank.changes(transaction, {"id": "", "rank": ""}, {"after": task["number"]})
+        cls.add(transaction, **fields)
 
     @classmethod
     def _take_back_next(cls, transaction: Transaction, task: Row) -> Row:
-        """Delete what followed a task that is reopened, and return its rule as a change.
+        """Delete the task that followed this one, which is being reopened, and return its rule as a change.
 
-        A task that somebody has touched stays, and then the reopened one has no rule.
+        If somebody has changed the following task, it stays, and the reopened task gets no rule.
         """
         completed = Activity.last_change_of(task["id"], "repeat")
         if completed.get("status", [""])[-1] != "done":
@@ -897,39 +889,41 @@ class Task(Entity):
 
     @staticmethod
     def responsible(transaction: Transaction, task: Row) -> list[str]:
-        """Whom a task needs when it needs a person: its creator, else its project's owner.
+        """Return the id of the member to ask about a task: its creator, or else its project's owner.
 
-        It must be an active member other than the actor; it may be nobody.
+        Members who are inactive or do not see the project are skipped, and so is the actor. If nobody is
+        left, the list is empty.
         """
-        ids = (task["created_by"], Project.stored(task["project_id"])["owner_id"])
-        me = transaction.actor.get("id")
-        rows = filter(None, (Member.stored_row.one(id=id) for id in ids if id != me))
-        seeing = (row for row in rows if Member.sees(row, task["project_id"]))
-        return [row["id"] for row in seeing if row["status"] == Member.ACTIVE][:1]
+        for id in (task["created_by"], Project.stored(task["project_id"])["owner_id"]):
+            member = Member.stored_row.one(id=id) if id != transaction.actor.get("id") else None
+            if member and member["status"] == Member.ACTIVE and Member.sees(member, task["project_id"]):
+                return [id]
+        return []
 
     @classmethod
     def claim(
         cls, transaction: Transaction, id: str, versions: frozenset[str] | None, minutes: int | None = None
     ) -> Changed:
-        """Give a task that is to do and nobody's to the actor, in progress; returns and raises as `edit`.
+        """Assign a task in `todo` to the actor, in progress. Returns and raises as `edit` does.
 
         With `minutes` the claim ends after that time (`end_claims`). Claiming again with the same key only
-        moves that end, which does not count as a change of the task. Raises `Conflict` if another has it.
+        moves that end, which does not count as a change of the task. Raises `Conflict` if another member or
+        key has the task.
         """
         task, me = cls.stored(id), transaction.actor["id"]
-        until = now(minutes * 60) if minutes else None
+        until = {"claimed_until": now(minutes * 60)} if minutes else {}
         if task["question_id"]:
             raise Conflict(f"#{task['number']} waits for the answer to a question")
         if task["status"] == "todo" and task["assignee_id"] in (None, me):
-            claimed = {"status": "in_progress", "assignee_id": me, "claimed_until": until}
+            claimed = {"claimed_until": None, "status": "in_progress", "assignee_id": me} | until
             return cls.edit(transaction, id, claimed, versions)
         move = Activity.last_change.one(task_id=id, path="$.status") or {"key_id": None, "via": None}
         is_mine = task["status"] == "in_progress" and task["assignee_id"] == me
         if is_mine and move["key_id"] == transaction.actor["key_id"]:
             if until:
-                cls.set_columns(id, claimed_until=until)
+                cls.set_columns(id, **until)
                 cls.record(transaction, "updated", task | {"is_hidden": 1})
-            return task | ({"claimed_until": until} if until else {}), {}
+            return task | until, {}
         holder = task["assignee_id"] and cls.shown(id)["assignee"]["full_name"]
         via = f" (via {move['via']})" if is_mine and move["via"] else ""
         state, end = task["status"].replace("_", " "), task["claimed_until"]
@@ -938,14 +932,14 @@ class Task(Entity):
 
     @statement
     def claims_over(cls: Any):
-        """Claims that have ended, and those that end so late that the clock must have been set back."""
+        """Claims that have ended, and claims that end so late that the clock must have been set back."""
         is_over = (cls.claimed_until <= placeholder("now")) | (cls.claimed_until > placeholder("latest"))
         ended = cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
         return ended.limit(100)
 
     @classmethod
     def ended_claims(cls) -> list[Row]:
-        """The ids and assignees of some of the tasks whose claims have ended."""
+        """Return the ids and assignees of up to 100 tasks whose claims have ended."""
         return cls.claims_over.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
 
     @statement
@@ -955,7 +949,7 @@ class Task(Entity):
 
     @classmethod
     def end_claims(cls, transaction: Transaction, member_id: str, rows: list[Row]) -> Iterator[Changed]:
-        """Give back those of these tasks that are the member's: to do, and nobody's; yields each."""
+        """Unassign those of these tasks that the member has, set them to `todo`, and yield each."""
         for row in rows:
             if row["assignee_id"] == member_id:
                 free = {"status": "todo", "assignee_id": None}
@@ -966,10 +960,8 @@ class Task(Entity):
     @statement
     def out_of_sight(cls: Any):
         """The tasks of a member in other projects than these."""
-        is_elsewhere = cls.project.not_in(each("project_ids"))
-        return cls.select(cls.id, cls.claimed_until).where(
-            cls.assignee == placeholder("member_id"), is_elsewhere
-        )
+        is_unseen = (cls.assignee == placeholder("member_id")) & cls.project.not_in(each("project_ids"))
+        return cls.select(cls.id, cls.claimed_until).where(is_unseen)
 
     @classmethod
     def take_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:
@@ -981,7 +973,7 @@ class Task(Entity):
 
     @statement
     def due_soon(cls: Any):
-        """Some open tasks that are due by `:until`, and since `:since`, where this due date was not told."""
+        """Open tasks that are due between `:since` and `:until`, without a notice of that due date."""
         is_near = (cls.due_date > placeholder("since")) & (cls.due_date <= placeholder("until"))
         is_active = cls.project.not_in(Project.select_archived())
         is_untold = Expression(cls.due_told, OP.IS_NOT, cls.due_date)
@@ -989,60 +981,60 @@ class Task(Entity):
 
     @classmethod
     def coming_due(cls, hours: float) -> list[Row]:
-        """The ids of some tasks that are due within so many hours, of which nobody was told yet."""
+        """Return the ids of up to 100 tasks that are due within `hours` (0: none) without a notice of it."""
         return cls.due_soon.all(since=now(-cls.LATE_DAYS * 86400), until=now(hours * 3600)) if hours else []
 
     @classmethod
     def notify_due(cls, transaction: Transaction, hours: float) -> Iterator[Row]:
-        """Tell whom these tasks concern, once for each due date; yields each task."""
+        """Notify the assignees of the tasks `coming_due`, or else their `responsible`; yield each task."""
         for row in cls.coming_due(hours):
             task = cls.stored(row["id"])
             cls.set_columns(task["id"], due_told=task["due_date"])
-            told = [task["assignee_id"]] if task["assignee_id"] else cls.responsible(transaction, task)
-            Notice.notify(transaction, task, "due", *told)
+            members = [task["assignee_id"]] if task["assignee_id"] else cls.responsible(transaction, task)
+            Notice.notify(transaction, task, "due", *members)
             yield task
 
     @classmethod
     def put(
         cls, transaction: Transaction, external_id: str, versions: frozenset[str] | None = None, **fields: Any
     ) -> tuple[Row, Row | None]:
-        """Make the task with this external id, or change it to these fields.
+        """Add the task with this external id, or change it to these fields.
 
-        Returns the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
+        Returns the task and its changes, which are None for a new task. Raises as `add` and `edit` do.
         """
         if not (id := cls.by_external_id.value(external_id=external_id)):
             if versions is not None:
                 raise PreconditionFailed("no task has this external_id")
             return cls.add(transaction, external_id=external_id, **fields), None
         if fields.pop("project_id") != cls.stored(id)["project_id"]:
-            fields.pop("milestone_id", None)  # somebody has moved it: it stays there, and a sync goes on
+            fields.pop("milestone_id", None)  # a member has moved the task: let it stay, and a sync continue
         return cls.edit(transaction, id, fields, versions)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
-        """Delete the task with its comments and attachments; returns it as it was. Raises as `edit` does."""
+        """Delete the task with its comments and attachments; return it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
         blocked = Blocker.blocked_by(task)
-        cls.delete_row.run(id=task["id"])
+        cls.delete_row.run(id=id)
         cls._removed(transaction, task, blocked)
         transaction.also.append(("task.deleted", task))
         return task
 
     @classmethod
     def remove_all(cls, transaction: Transaction, project_id: str) -> Iterator[Row]:
-        """Delete the tasks of a project; yields each as it was."""
-        is_first = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
-        deletion = Statement(cls.delete().where(is_first))
+        """Delete the tasks of a project, and yield each as it was."""
+        is_among = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
+        delete = Statement(cls.delete().where(is_among))
         while tasks := cls.some_with(cls.project, project_id):
             blocked = [Blocker.blocked_by(task) for task in tasks]
-            deletion.run(id=project_id, last=tasks[-1]["id"])
+            delete.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
                 cls._removed(transaction, task, numbers)
                 yield task
 
     @classmethod
     def _removed(cls, transaction: Transaction, task: Row, blocked: list[int]) -> None:
-        """Record a deletion, with what the task blocks or, if it is done, has blocked."""
+        """Record the deletion of a task that blocks, or as long as it was open has blocked, these tasks."""
         cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
         if task["status"] != "done":
             Blocker.notify_free(transaction, task, blocked)
@@ -1061,11 +1053,11 @@ class Task(Entity):
 
     @statement
     def urgent(cls: Any):
-        """Open tasks of active projects: overdue ones by date, then urgent ones, without a date last."""
+        """Open tasks of active projects: overdue ones by date, then urgent ones, undated ones last."""
         is_active = cls.project.not_in(Project.select_archived())
         is_rest = cls.is_urgent & is_active & (cls.is_undated | (cls.due_date >= placeholder("now")))
         urgent = cls._top(is_rest, "'false'", cls.is_undated, cls.due_date, cls.id)
-        places = cls._top(cls.is_overdue & is_active, "'true'", cls.due_date, cls.id) + urgent
+        rowids = cls._top(cls.is_overdue & is_active, "'true'", cls.due_date, cls.id) + urgent
         assignee = Member.alias("assignee")
         selected = [
             *cls.shown_columns(),
@@ -1075,21 +1067,21 @@ class Task(Entity):
         ]
         # Left joins, which SQLite does not reorder.
         return (
-            cls.in_order(places.limit(placeholder("most")), selected)
+            cls.in_order(rowids.limit(placeholder("most")), selected)
             .join(Project, JOIN.LEFT_OUTER, on=(cls.project == Project.id))
             .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
         )
 
     @classmethod
-    def in_order(cls, places: Any, selected: list) -> Query:
-        """SELECT of the tasks that a subquery selects by their `rowid`, in its order."""
-        chosen = places.alias("chosen")
+    def in_order(cls, rowids: Any, selected: list) -> Query:
+        """Return a SELECT of the tasks whose `rowid` the query `rowids` selects, in its order."""
+        chosen = rowids.alias("chosen")
         return Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
 
 
-# The context's urgent tasks, and each project's overdue ones, among millions that are done.
-# They contain status and project too, or SQLite would choose `task_due`, which includes done tasks. The first
-# contains `due_told` too, or the sweeper would read every task that is due within a week, every second.
+# The urgent tasks of the context, and the overdue ones of each project, among millions that are done. Without
+# status and project SQLite would choose `task_due`, which includes done tasks. Without `due_told` the sweeper
+# would read every task that is due within a week, every second.
 _overdue = [Task.due_date, Task.id, Task.status, Task.project, Task.due_told]
 Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_overdue")
 _overdue = [Task.project, Task.due_date, Task.status]
@@ -1106,22 +1098,22 @@ Task.add_index(*_due, where=Task.is_open_with_date, name="task_assignee_due")
 
 
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
-    """Remove a member (`Member.remove`); yields the member's tasks, which are nobody's then."""
+    """Remove a member (`Member.remove`), and yield each task of the member, unassigned."""
     Member.remove(transaction, id)
     yield from Task.end_claims(transaction, id, Task.held.all(id=id))
     yield from Task.clear(transaction, Task.assignee, id)
 
 
 class Rank:
-    """The places of all tasks in one order by hand, of which each list shows a part.
+    """The place of each task in the one order by hand of all tasks; each list shows a part of that order.
 
-    A rank is a text of digits, of which the first ten are a whole number and any others its decimal places,
-    so that there is a rank between any two. Those of new tasks are whole, and rise with their numbers.
+    A rank is a text of digits: ten for a whole number, and any others for its decimals, so there is a rank
+    between any two. The ranks of new tasks are whole, and rise with the tasks' numbers.
     """
 
     FIRST = 5_000_000_000  # with as much room before it as after it
     DIGITS = 10
-    MAX = 40  # digits; before there are more, `spread` takes them away
+    MAX = 40  # digits; before a rank gets more, `spread` shortens its neighbours
 
     @classmethod
     def whole(cls, value: int) -> str:
@@ -1129,7 +1121,7 @@ class Rank:
 
     @classmethod
     def between(cls, low: str, high: str) -> str:
-        """A short one between two others."""
+        """Return a short rank between two others."""
         digits, least, most = cls.DIGITS, 0, 0
         while most - least < 2:
             least, most = (int(rank[:digits].ljust(digits, "0")) for rank in (low, high))
@@ -1137,12 +1129,16 @@ class Rank:
         return f"{(least + most) // 2:0{digits - 1}d}".rstrip("0").ljust(cls.DIGITS, "0")
 
     @classmethod
-    def place(cls, transaction: Transaction, task: Row, **placed: int | str | None) -> Row:
-        """The `rank` with which a task stands directly after or before another one, if that is a new one.
+    def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
+        """Take `after` or `before` out of the fields; return the new `rank`, or nothing if the task is there.
 
-        After None it is the first of all, before None the last. Raises `Invalid`.
+        The task goes directly after or before the task that the field names: after null it is the first of
+        all, before null the last. Raises `Invalid`.
         """
-        ((side, reference),) = placed.items()
+        side = "after" if "after" in fields else "before"
+        if side not in fields:
+            return {}
+        reference = fields.pop(side)
         id, beside = task["id"], None
         if reference is not None:
             other = Task.stored(Task.referred([reference], side)[0]["id"])
@@ -1151,29 +1147,29 @@ class Rank:
             beside = other["rank"]
         low = beside if side == "after" else Task.rank_before.value(rank=beside or "~", id=id)
         high = beside if side == "before" else Task.rank_after.value(rank=beside or "", id=id)
-        if (low or "") < task["rank"] < (high or "~"):  # beside a task of the same rank there is no place
+        if (low or "") < task["rank"] < (high or "~"):  # it is there already
             return {}
         if not low:
             return {"rank": cls.whole(int(str(high)[: cls.DIGITS]) - 1)}
         rank = cls.between(low, high or cls.whole(int(low[: cls.DIGITS]) + 1))
         if len(rank) > cls.MAX:
             cls.spread(transaction, task, low[: cls.DIGITS])
-            return cls.place(transaction, task | {"rank": ""}, **placed)  # which others may have now
+            return cls.changes(transaction, task | {"rank": ""}, {side: reference})  # it may be another's now
         return {"rank": rank}
 
     @classmethod
     def spread(cls, transaction: Transaction, task: Row, whole: str) -> None:
-        """Give the others between this whole rank and the next one short ranks, in their order."""
+        """Give the other tasks between this whole rank and the next one short ranks, in their order."""
         rows = Task.ranked_between.all(low=whole, high=cls.whole(int(whole) + 1), id=task["id"])
         digits = len(str(len(rows))) + 2
-        for place, row in enumerate(rows, 1):
-            rank = whole + f"{place * 10**digits // (len(rows) + 1):0{digits}d}".rstrip("0")
+        for index, row in enumerate(rows, 1):
+            rank = whole + f"{index * 10**digits // (len(rows) + 1):0{digits}d}".rstrip("0")
             Task.set_columns(row["id"], rank=rank, version=row["version"] + 1, updated_at=transaction.at)
             Task.record(transaction, "updated", row | {"is_hidden": 1})
 
 
 class Blocker(Base):
-    """That a task is blocked by another one, as long as that is open."""
+    """A task and another one that blocks it, as long as the other is open."""
 
     task = ForeignKeyField(Task, column_name="task_number", on_delete="CASCADE", index=False)
     blocker = ForeignKeyField(Task, column_name="blocker_number", on_delete="CASCADE")
@@ -1186,9 +1182,9 @@ class Blocker(Base):
 
     @classmethod
     def of(cls, number: Any, *selected: Any, is_open: bool = True, reverse: bool = False) -> Query:
-        """SELECT of the open, or the done, tasks that block the task with this number, as a JSON array.
+        """Return a SELECT of the open, or the done, tasks that block this task number, as a JSON array.
 
-        In `reverse` it is of those that this one blocks.
+        With `reverse` it selects the tasks that this one blocks. `selected` replaces the array.
         """
         task, other = (cls.blocker, cls.task) if reverse else (cls.task, cls.blocker)
         blocking = Task.alias("blocking")
@@ -1200,15 +1196,11 @@ class Blocker(Base):
 
     @classmethod
     def shown(cls, number: Any, *, is_open: bool = True, reverse: bool = False) -> Any:
-        """The column of these tasks, which are looked up only for a task that has some: few have."""
+        """Return the column of these tasks, which are looked up only for a task that has any: few have."""
         has_some = fn.EXISTS(cls.select(SQL("1")).where((cls.blocker if reverse else cls.task) == number))
-        if reverse:  # what is done blocks nothing
+        if reverse:  # a done task blocks nothing
             has_some &= Task.is_open
         return fn.JSON(Case(None, [(has_some, cls.of(number, is_open=is_open, reverse=reverse))], "[]"))
-
-    @statement
-    def of_task(cls: Any):
-        return cls.of(placeholder("number"))
 
     @statement
     def stored_numbers(cls: Any):
@@ -1224,18 +1216,18 @@ class Blocker(Base):
 
     @classmethod
     def blocked_by(cls, task: Row) -> list[int]:
-        """The numbers of the tasks that this one blocks, as long as it is open."""
+        """Return the numbers of the tasks that this one blocks, or as long as it was open has blocked."""
         return [row["number"] for row in cls.blocked.all(number=task["number"])]
 
     @statement
     def free(cls: Any):
-        """Those of the tasks with these numbers that are open, and that no open one blocks."""
+        """The open ones among the tasks with these numbers that no open task blocks."""
         given, is_free = Task.number.in_(each("numbers")), ~fn.EXISTS(cls.of(Task.number, SQL("1")))
         return Task.select(Task.id, Task.assignee).where(given, Task.is_open, is_free)
 
     @classmethod
     def notify_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
-        """Tell the assignees of those that this task has blocked, and that nothing blocks any more."""
+        """Notify the assignees of the tasks that this one has blocked and that no task blocks any more."""
         for free in cls.free.all(numbers=numbers) if numbers else ():
             text = f"#{task['number']} {task['title']}"
             if free["assignee_id"] and Member.sees(Member.stored(free["assignee_id"]), task["project_id"]):
@@ -1243,35 +1235,38 @@ class Blocker(Base):
 
     @statement
     def affected(cls: Any):
-        """The tasks that those with the numbers `:blocking` block, and those with the numbers `:released`."""
+        """The tasks with the numbers `:released`, and the tasks that the ones numbered `:blocking` block."""
         blocked = cls.select(cls.task).where(cls.blocker.in_(each("blocking")))
         return Task.select(Task.id).where(Task.number.in_(blocked) | Task.number.in_(each("released")))
 
     @statement
     def above(cls: Any):
-        """The tasks with these numbers, those that block them, and so on."""
+        """The tasks with these numbers, the tasks that block them, and so on."""
         above = each("numbers").cte("above", recursive=True, columns=("number",))
         above = above.union(cls.select(cls.blocker).join(above, on=(cls.task == above.c.number)))
         return Select([above], [above.c.number.alias("number")]).with_cte(above)
 
-    @classmethod
-    def numbers(cls, references: list[int | str]) -> list[int]:
-        """The numbers of tasks, which are given by number or id. Raises `Invalid`."""
+    @staticmethod
+    def numbers(references: list[int | str]) -> list[int]:
+        """Return the numbers of tasks that are given by number or id. Raises `Invalid`."""
         return sorted({row["number"] for row in Task.referred(references, "blocked_by.{}")})
 
     @staticmethod
     def shortened(task: Row) -> Row:
-        """The task as events show it, with the beginnings of the titles of what blocks it."""
+        """Return the task as events show it, with shortened titles of the tasks that block it."""
         shortened = [row | {"title": row["title"][:MAX_BLOCKING]} for row in task["blocked_by"]]
         return task | {"blocked_by": shortened}
 
     @classmethod
     def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
-        """Take `blocked_by` out of the fields, and return what changes: the open blockers before, and these.
+        """Take `blocked_by` out of the fields, and return the change: the numbers before, and the new ones.
 
-        It is empty if they are those that are shown, or all that are stored. Raises `Invalid`, also for a
-        task that is itself blocked by this one.
+        The result is empty without the field, and if it names exactly the blockers that are shown, or all
+        that are stored. Raises `Invalid` for references that do not exist, and for a task that waits for this
+        one itself.
         """
+        if "blocked_by" not in fields:
+            return {}
         old = [blocker["number"] for blocker in task["blocked_by"]]
         new = cls.numbers(fields.pop("blocked_by") or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
@@ -1288,14 +1283,14 @@ class Blocker(Base):
 
     @classmethod
     def replace_all(cls, number: int, blockers: list[int]) -> list[Row]:
-        """Let these tasks block the task; returns the open ones as `blocked_by` shows them."""
+        """Let these tasks block the task with this number; return its column `blocked_by`."""
         cls.delete_rows.run(number=number)
         cls.insert_row.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
-        return orjson.loads(cls.of_task.value(number=number))
+        return Task.stored(Task.id_of(number))["blocked_by"]
 
 
 def pagination(total: int, limit: int, offset: int, more: bool, end: int | None = None) -> Row:
-    """A page's pagination; `more` tells whether rows follow it, from `end` on where that is not the limit."""
+    """Return a page's pagination; `end` is the next page's offset if that is not `offset + limit`."""
     return {
         "total": min(total, COUNT_LIMIT),
         "total_exact": total <= COUNT_LIMIT,
@@ -1307,13 +1302,13 @@ def pagination(total: int, limit: int, offset: int, more: bool, end: int | None 
 
 
 def newest_of(rows: list[Row], limit: int, *, more: bool = False) -> tuple[list[Row], Row]:
-    """The first of the rows, which begin with the newest, and the pagination that leads to older ones."""
+    """Return up to `limit` of these rows, newest first, and the pagination that leads to older rows."""
     shown, more = rows[:limit], more or len(rows) > limit
     return shown, {"limit": limit, "has_more": more, "next_before": shown[-1]["id"] if more else None}
 
 
 class PartOfTask(Entity):
-    """A table of what belongs to a task, whose id the API takes too."""
+    """A table whose rows belong to a task, and are named by the task's id and their own."""
 
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
 
@@ -1321,7 +1316,7 @@ class PartOfTask(Entity):
 
     @classmethod
     def of_task(cls, task_id: str, id: str) -> Row:
-        """The row as the API shows it. Raises `NotFound`, also for another task's."""
+        """Return the row as the API shows it. Raises `NotFound`, including for a row of another task."""
         row = cls.shown(id)
         return row if row["task_id"] == task_id else not_found(cls.NOUN)
 
@@ -1348,15 +1343,11 @@ class Comment(PartOfTask):
 
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
-        """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
+        """Return the task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
         rows, left = cls.latest.some(task_id=task_id, before=before, most=limit + 1)
         latest, pagination = newest_of(rows, limit, more=left < 0)
         return {"comments": latest[::-1], "pagination": pagination}
-
-    @statement
-    def made_with(cls: Any):
-        return cls.select(cls.key).where(cls.id == placeholder("id"))
 
     @statement
     def written(cls: Any):
@@ -1364,75 +1355,75 @@ class Comment(PartOfTask):
         return columns.where(cls.task == placeholder("task_id")).order_by(cls.id)
 
     @statement
-    def author_rows(cls: Any):
+    def authors(cls: Any):
         return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
 
     @classmethod
     def store(cls, transaction: Transaction, task: Row, content: str, **made: str | None) -> Row:
-        """Store a comment; what is not `made` elsewhere is the actor's and of this moment."""
+        """Store a comment and return it; an import passes columns that were `made` elsewhere."""
         row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
         row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
-        row["search"] = fold(content)
-        cls.insert_row.run(**row, mentions=Member.mentioned(content, task["project_id"]))
+        mentions = Member.mentioned(content, task["project_id"])
+        cls.insert_row.run(**row, mentions=mentions, search=fold(content))
         comment = cls.shown(row["id"])
-        super().record(transaction, "created", comment | cls._titled(task))
+        cls.record(transaction, "created", comment)
         return comment
 
     @classmethod
     def add(
         cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
     ) -> tuple[Row, Row, Row]:
-        """Comment on a task, which waits for the answer if that is a question: somebody else's next comment.
+        """Comment on a task. With `question`, the task waits for the next comment by somebody else.
 
-        Returns the comment, the task, and what has changed of it. Raises `NotFound`, and for a question
-        `Forbidden`, `Conflict` of a task that is done, and `Invalid` where nobody would be told.
+        The question goes to the members that it mentions, or else to `Task.responsible`. Returns the comment,
+        the task and its changes. Raises `NotFound`, and for a question `Forbidden` if a client asks,
+        `Conflict` if the task is done, and `Invalid` if nobody would be notified.
         """
         task, me = Task.stored(task_id), transaction.actor["id"]
         comment = cls.store(transaction, task, content)
-        named = comment["mentions"]
-        asked: list[str] = []
+        mentioned, asked = {*comment["mentions"]}, set[str]()
         if question:
-            permit(transaction.actor, "member")  # a client holds up no task
+            permit(transaction.actor, "member")  # a client must not hold up a task
             if task["status"] == "done":
                 raise Conflict(f"#{task['number']} is done and waits for no answer; leave out question")
-            asked = [member for member in named if member != me] or Task.responsible(transaction, task)
+            asked = mentioned - {me} or {*Task.responsible(transaction, task)}
             if not asked:
-                raise Invalid(("question", "nobody would be told; name a member, as @Full Name"))
+                raise Invalid(("question", "nobody would be notified; mention a member, as @Full Name"))
         earlier = cls.shown(task["question_id"]) if task["question_id"] else comment
         is_answer = any(earlier[name] != comment[name] for name in ("author_id", "via"))
         answered = {earlier["author_id"]} if is_answer else set()
-        authors = {row["author_id"] for row in cls.author_rows.all(task_id=task_id)}
-        told = {"answered": answered, "question": {*asked}, "mentioned": {*named}.difference(asked, answered)}
-        told["commented"] = authors.union(map(task.get, ("assignee_id", "created_by"))).difference(
-            named, asked, answered
-        )
+        involved = {row["author_id"] for row in cls.authors.all(task_id=task_id)}
+        involved |= {task["assignee_id"], task["created_by"]}
         changes: Row = {}
         if question or is_answer:
             asking = {"question_id": comment["id"] if question else None}
             task, changes = Task.edit(transaction, task_id, asking, None)
         Notice.acted(transaction, task_id)
-        for reason, members in told.items():
+        for reason, members in (
+            ("answered", answered),
+            ("question", asked),
+            ("mentioned", mentioned - asked - answered),
+            ("commented", involved - mentioned - asked - answered),
+        ):
             Notice.notify(transaction, task, reason, *members, comment_id=comment["id"])
         return comment, task, changes
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
-        """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
-        comment = cls.of_task(task_id, id)
-        if comment["author_id"] != transaction.actor["id"]:
+        """Change a comment of the actor. Raises `NotFound`, and `Forbidden` for a comment of somebody else.
+
+        A key of scope `agent` may change only the comments that were made with it.
+        """
+        comment, actor = cls.of_task(task_id, id), transaction.actor
+        if comment["author_id"] != actor["id"]:
             raise Forbidden("only its author may change a comment")
-        if (
-            transaction.actor.get("scope") == "agent"
-            and cls.made_with.value(id=id) != transaction.actor["key_id"]
-        ):
+        if actor.get("scope") == "agent" and cls.stored(id)["key_id"] != actor["key_id"]:
             raise Forbidden("a key of scope agent changes only comments that were made with it")
-        if differences(comment, fields):
-            comment = cls.rewrite(transaction, comment, **fields)
-        return comment
+        return cls.rewrite(transaction, comment, **fields) if differences(comment, fields) else comment
 
     @classmethod
     def rewrite(cls, transaction: Transaction, comment: Row, *, content: str, **made: str | None) -> Row:
-        """Change a comment, and what is `made` elsewhere; notify those whom it newly mentions."""
+        """Change a comment, and columns that were `made` elsewhere; notify members whom it newly mentions."""
         task = Task.stored(comment["task_id"])
         new: Row = {"edited_at": transaction.at, **made, "content": content}
         new["mentions"] = Member.mentioned(content, task["project_id"])
@@ -1443,7 +1434,7 @@ class Comment(PartOfTask):
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> Changed:
-        """Delete a comment; returns the task, and what has changed. Raises `NotFound` and `Forbidden`."""
+        """Delete a comment; return the task and its changes. Raises `NotFound` and `Forbidden`."""
         comment, task = cls.of_task(task_id, id), Task.stored(task_id)
         if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != comment["author_id"]:
             raise Forbidden("only its author, an owner or an admin may delete a comment")
@@ -1455,14 +1446,10 @@ class Comment(PartOfTask):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note it under the task's title; the activity does not keep what the author took back."""
+        """Record the action under the task's title; the activity contains no text that may be taken back."""
         task = Task.stored(row["task_id"])
-        super().record(transaction, action, row | cls._titled(task), changes)
-
-    @staticmethod
-    def _titled(task: Row) -> Row:
-        """What the activity of a comment holds of its task."""
-        return {name: task[name] for name in ("title", "number", "project_id")}
+        named = {name: task[name] for name in ("title", "number", "project_id")}
+        super().record(transaction, action, row | named, changes)
 
     @statement
     def of_tasks(cls: Any):
@@ -1474,7 +1461,7 @@ Comment.add_index(Comment.task, Comment.id, name="comment_task")
 
 
 class Attachment(PartOfTask):
-    """A file's description; its bytes are in `AttachmentContent`, so that a list never reads them."""
+    """The description of a file; its bytes are in `AttachmentContent`, so that a list never reads them."""
 
     filename = TextField()
     content_type = TextField()
@@ -1490,27 +1477,27 @@ class Attachment(PartOfTask):
 
     @statement
     def incomplete(cls: Any):
-        """How many have no content, or one of another size."""
+        """The number of attachments without content, or with content of another size."""
         size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
         return cls.select(fn.COUNT(cls.id)).join(AttachmentContent, JOIN.LEFT_OUTER).where(size != cls.size)
 
     @classmethod
     def of(cls, task_id: str) -> list[Row]:
-        """The descriptions of the task's attachments, oldest first. Raises `NotFound`."""
+        """Return the descriptions of the task's attachments, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
         return cls.all_of_task.all(task_id=task_id)
 
     @classmethod
     def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
-        """The description and the bytes. Raises `NotFound`."""
+        """Return the description and the bytes. Raises `NotFound`."""
         row, data = cls.of_task(task_id, id), AttachmentContent.of_attachment.value(id=id)
-        return row, not_found("attachment") if data is None else data  # deleted between the two reads
+        return row, not_found("attachment") if data is None else data  # it was deleted between the two reads
 
     @classmethod
     def add(cls, transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:
         """Attach a file to a task; `described` are its `filename` and `content_type`. Raises `NotFound`.
 
-        An import also describes when, by whom and with which id it was attached elsewhere.
+        An import also passes `id`, `created_by` and `created_at`.
         """
         task = Task.stored(task_id)
         row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
@@ -1523,7 +1510,7 @@ class Attachment(PartOfTask):
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
-        """Delete it. Raises `NotFound`."""
+        """Delete the attachment. Raises `NotFound`."""
         row = cls.of_task(task_id, id)
         cls.delete_row.run(id=id)
         Task.record(transaction, "updated", Task.stored(task_id), {"attachment": [row["filename"], None]})
@@ -1544,7 +1531,7 @@ class AttachmentContent(Base):
 
 
 class Notice(Identified):
-    """What a member is told of a task; of what is unread, one for each task and reason, the newest."""
+    """A notification of a member about a task. Of unread ones, each task and reason has only the newest."""
 
     member = ForeignKeyField(Member, index=False)
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
@@ -1561,24 +1548,24 @@ class Notice(Identified):
     is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
     is_awake: ClassVar[Any] = snoozed_until.is_null() | (snoozed_until <= placeholder("now"))
     is_new: ClassVar[Any] = read_at.is_null() & is_awake
-    DAYS = 90.0  # for which it is kept
+    DAYS = 90.0  # for which a notice is kept
     MAX_EXCERPT = 200  # characters
 
     @statement
     def replace_unread(cls: Any):
-        """Inserts a notice in place of the unread one of the same task and reason."""
+        """Insert a notice, in place of an unread one of the same member, task and reason."""
         return cls.insert_row.query.on_conflict_replace()
 
     @classmethod
     def notify(
         cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
     ) -> None:
-        """Tell these members, except the actor; `quoted` is a `comment_id` or an `excerpt`."""
+        """Notify these members, except for None and the actor; `quoted` is a `comment_id` or an `excerpt`."""
         actor = transaction.actor.get("id")
-        if transaction.notifies and (told := {*members} - {None, actor}):
+        if transaction.notifies and (notified := {*members} - {None, actor}):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
-            for member in told:
+            for member in notified:
                 cls.replace_unread.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
 
     @statement
@@ -1591,7 +1578,10 @@ class Notice(Identified):
     def mention(
         cls, transaction: Transaction, task: Row, old: str | None, new: str | None, comment: str | None = None
     ) -> None:
-        """Tell those whom an edited text newly names; what told the others that it named them is gone."""
+        """Notify the members whom a text newly mentions; delete the notices of those it no longer mentions.
+
+        `comment` is the id of the comment whose text changed; None for the task's description.
+        """
         before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
         reason = "question" if comment and comment == task["question_id"] else "mentioned"
         cls.notify(transaction, task, reason, *after - before, comment_id=comment)
@@ -1600,7 +1590,7 @@ class Notice(Identified):
 
     @classmethod
     def select_newest(cls, *more: Any) -> Query:
-        """Notices of a member with actor and task, newest first, at most `:most`."""
+        """Return a SELECT of up to `:most` notices of a member with actor and task, newest first."""
         described = Case(None, [(cls.reason == "mentioned", Task.description)])
         said = fn.COALESCE(Comment.content, fn.NULLIF(cls.excerpt, ""), described, "")
         more = (*more, fn.SUBSTR(said, 1, cls.MAX_EXCERPT).alias("excerpt"))
@@ -1618,22 +1608,21 @@ class Notice(Identified):
 
     @statement
     def news(cls: Any):
-        """What is unread, after a notice, and after the member has seen the page."""
+        """The unread notices after the notice `:after`, made since the member last saw the page."""
         is_new = (cls.id > placeholder("after")) & (cls.created_at > placeholder("seen_at"))
         return cls.select_newest(Task.due_date).where(cls.is_new, is_new)
 
     @statement
     def to_notify(cls: Any):
-        """A member to send a digest: of notices, made by `:until`, neither read nor seen on the page."""
+        """A member to mail: one with notices made by `:until` that are neither read nor seen on the page."""
         seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
         seen = seen.where(ApiKey.member == Member.id, ApiKey.is_started)
         is_new = cls.is_new & (cls.id > Member.mailed_until) & (cls.created_at > seen)
         is_new &= (cls.member == Member.id) & (cls.created_at <= placeholder("until"))
-        may_be_told = (Member.status == Member.ACTIVE) & (Member.mail != "never")
-        may_be_told &= Member.mail_at <= placeholder("now")
-        news = fn.EXISTS(cls.select(SQL("1")).where(is_new))
+        gets_mail = (Member.status == Member.ACTIVE) & (Member.mail != "never")
+        gets_mail &= Member.mail_at <= placeholder("now")
         rows = Member.select().select_extend(seen.alias("seen_at"))
-        return rows.where(may_be_told, news).limit(1)
+        return rows.where(gets_mail, fn.EXISTS(cls.select(SQL("1")).where(is_new))).limit(1)
 
     @statement
     def unread(cls: Any):
@@ -1642,7 +1631,10 @@ class Notice(Identified):
 
     @classmethod
     def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
-        """The member's latest notices before this one, newest first, and how many are unread, up to 100."""
+        """Return the member's latest notices before this id, newest first, and the number of unread ones.
+
+        That number is at most `MAX_UNREAD`.
+        """
         rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
         shown, pagination = newest_of(rows, limit)
         unread = cls.unread.value(member_id=member_id, now=now())
@@ -1650,9 +1642,9 @@ class Notice(Identified):
 
     @classmethod
     def snooze(cls, transaction: Transaction, task_id: str, until: str | None) -> Row:
-        """Put off the actor's notices of a task until this time; None ends that. Raises `Invalid`.
+        """Snooze the actor's notices of a task until this time; None ends the snooze. Raises `Invalid`.
 
-        If there are none, a read one of reason `due` is stored, so that a due task can be put off too.
+        If there are none, a read one of reason `due` is stored, so that a due task can be snoozed too.
         """
         check_references(cls, {"task_id": task_id})
         mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}
@@ -1673,7 +1665,7 @@ class Notice(Identified):
 
     @statement
     def mark_read_by_act(cls: Any):
-        """Marks the member's notices of a task as read, except for an open question of somebody else."""
+        """Mark the member's notices of a task as read, except for an open question by somebody else."""
         waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
         waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
         return cls.mark_read_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
@@ -1686,21 +1678,21 @@ class Notice(Identified):
 
     @classmethod
     def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
-        """Mark everybody's notices as read that a change of the task has made untrue."""
-        over = {reason for name, reasons in OVER.items() if name in changes for reason in reasons}
-        was, is_now = changes.get("status", (None, None))
+        """Mark the notices of all members as read that a change of the task has made untrue."""
+        old, status = changes.get("status", (None, None))
+        over = [reason for name, reasons in OVER.items() if name in changes for reason in reasons]
         run = partial(cls.mark_untrue.run, now=transaction.at, project_id=None)
         if over:
-            run(tasks=[task["id"]], over=[*(OF_STATE if is_now == "done" else over)])
-        if was == "done":
+            run(tasks=[task["id"]], over=[*OF_STATE] if status == "done" else over)
+        if old == "done":
             blocked = Blocker.affected.all(blocking=[task["number"]], released=[])
             run(tasks=[row["id"] for row in blocked], over=["unblocked"])
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:
-        """Mark the actor's notices of a task as read, since the actor has just changed or answered it.
+        """Mark the actor's notices of a task as read, since the actor has changed or answered it.
 
-        Not where the actor has no key: that is the sweeper, which ends claims in a member's name.
+        An actor without a key is the sweeper, which ends claims in a member's name: it reads nothing.
         """
         if "key_id" in transaction.actor:
             cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
@@ -1711,7 +1703,7 @@ class Notice(Identified):
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
-        """Delete some notices that are older than `DAYS`; returns how many."""
+        """Delete up to `most` notices that are older than `DAYS`; return how many were deleted."""
         return cls.delete_old.run(before=first_id(now(-cls.DAYS * 86400)), most=most)
 
 

@@ -40,7 +40,7 @@ from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import Member, Transaction
 from metrics import figures
-from models import Blocker, Task, answer_asked, flush_last_used, write
+from models import Blocker, Task, write, write_noted
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from schemas import VERSION, Instant
 from settings import signing_key, without_paths
@@ -629,8 +629,7 @@ class Sweeper:
             sending.left_something.clear()
 
     def _beat(self) -> None:
-        flush_last_used()
-        answer_asked()
+        write_noted()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except BlockingIOError:  # another worker sweeps

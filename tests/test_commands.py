@@ -156,7 +156,7 @@ def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as_who_may_do_no_
     said = refusal(made, "key", "create", "--as", "ana@example.com", code=2)
     assert "name whose key it is with --member" in said
     said = refusal(made, "member", "invite", "zoe@example.com", "Zoe", "--as", "ana@example.com")
-    assert "your role is member; this takes owner or admin" in said
+    assert "your role is member; this requires owner or admin" in said
     says(made, "project", "create", "Hers", "--as", "ana@example.com")
     said = refusal(made, "project", "create", "His", "--as", "carl@example.com")
     assert "your role is client" in said

@@ -178,7 +178,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS]) == sorted(taken)
-    assert {*models.PLANNED, "labels"} == taken - {"status", "external_id", "blocked_by"}  # what a copy has
+    assert {*models.PLANNED} == taken - {"status", "external_id", "blocked_by"}  # what a copy has
     programs = {"metadata", "external_id"}  # which people do not set
     assert of_the_page("FIELDS") == taken - {"title", "description"} - programs
     assert of_the_page("names") < taken

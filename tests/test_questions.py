@@ -87,9 +87,9 @@ def test_a_question_to_nobody_is_refused(owner, task):
     for content in ("Why?", "@Olga Owner, why?"):
         asking = {"content": content, "question": True}
         error = fault(owner.post(path, asking), 422, "validation_error", "question")
-        assert error["details"][0]["message"] == "nobody would be told; name a member, as @Full Name"
+        assert error["details"][0]["message"] == "nobody would be notified; mention a member, as @Full Name"
         said = refused(owner, "add_comment", task_id=own["number"], **asking)
-        assert "question: nobody would be told" in said
+        assert "question: nobody would be notified" in said
     assert owner.data(owner.get(path))["comments"] == []
 
 
