@@ -581,6 +581,11 @@ class Base(Model):
         return Insertion(cls)
 
     @classmethod
+    def indexed(cls, name: str, attributes: str, **options: Any) -> None:
+        """Declare an index, which a migration makes; a test compares both."""
+        cls.add_index(*(getattr(cls, one) for one in attributes.split()), name=name, **options)
+
+    @classmethod
     def update_where(cls, expected: Row, **values: Any) -> int:
         """Write these columns of the rows that have the expected values; return the number of rows.
 

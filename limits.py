@@ -1,4 +1,4 @@
-"""What limits a request: how long it may take, how often it may come, and how many there may be at a time."""
+"""The limits of requests: how long each may take, how many may come, and how many may run at once."""
 
 import math
 import os
@@ -11,40 +11,40 @@ from typing import Any, NamedTuple
 
 
 def bound(name: str, seconds: float) -> float:
-    """The number of seconds, or in tests what the environment variable `BOUND_<name>` says."""
+    """Return the number of seconds; tests set another one in the environment as `BOUND_<name>`."""
     return float(os.environ.get(f"BOUND_{name}", seconds))
 
 
 HEAD_SECONDS = bound("HEAD_SECONDS", 15.0)  # the longest that a request's head may take to arrive
 READ_SECONDS = bound("READ_SECONDS", 15.0)  # the longest that a request's body may take to arrive
-# This much of a refused body is read and discarded, besides the size of a file, so that the client sees the
-# response.
+# So much of a refused body, beyond the size of a file, is read and discarded: else the client would not see
+# the response.
 DRAIN_BYTES = 4 * 1024 * 1024
-DRAIN_SECONDS = 2.0  # at most, for that
+DRAIN_SECONDS = 2.0  # the longest that this may take
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 THREADS = 16  # of a worker, besides one for each request that waits
-UPLOADS = 6  # files are received at a time, each in memory and on one of those threads
-SEARCHES = 4  # requests read all texts or all activity at a time; of one member half as many
-SEARCH_PAUSE = 0.25  # seconds until a search that finds no place is refused
-SEARCH_SECONDS = bound("SEARCH_SECONDS", 5.0)  # for a search; then it gets a 503
-WAITS = 24  # requests wait for a change at a time, such as twenty pages and four agents
+UPLOADS = 6  # files that are received at once, each in memory and on one of those threads
+SEARCHES = 4  # requests that read all texts or all activity at once; half as many of one member
+SEARCH_PAUSE = 0.25  # seconds after which a search that gets no slot is refused
+SEARCH_SECONDS = bound("SEARCH_SECONDS", 5.0)  # the longest that a search may take; then it gets a 503
+WAITS = 24  # requests that wait for a change at once: those of twenty pages, and four agents
 WAITS_OF_MEMBER = 2
-WAIT_SECONDS = 25  # at most; some proxies give up after 30
+WAIT_SECONDS = 25  # the longest wait; some proxies give up after 30
 WAIT_STEP = 0.25  # seconds after which a request that waits looks for a new commit
 WAIT_READ = 1.0  # seconds after which it reads without one, because a time may have come
-WAIT_AGAIN = 5  # seconds until who finds no place should ask again
-SEND_SECONDS = bound("SEND_SECONDS", 30.0)  # for a client to read a response,
-SEND_BYTES = 64 * 1024  # besides a second for so many bytes of it
-SEND_MOST = 120.0  # seconds for that, however large the response is
-QUERY_SECONDS = bound("QUERY_SECONDS", 20.0)  # for a request to read the database; then it gets a 503
-FORM_BYTES = 64 * 1024  # the most that a form may have, besides the file in it
-FORM_STEP = 16 * 1024  # bytes of a form that are parsed at a time; werkzeug refuses more than FORM_BYTES
+WAIT_AGAIN = 5  # seconds after which a client whose wait was refused should ask again
+SEND_SECONDS = bound("SEND_SECONDS", 30.0)  # the time for a client to read a response,
+SEND_BYTES = 64 * 1024  # and another second for each so many bytes of it
+SEND_MOST = 120.0  # the most seconds for a response, however large it is
+QUERY_SECONDS = bound("QUERY_SECONDS", 20.0)  # the longest that a request may read; then it gets a 503
+FORM_BYTES = 64 * 1024  # the most that a form may have besides its file
+FORM_STEP = 16 * 1024  # bytes of a form that are parsed in one step; werkzeug refuses more than FORM_BYTES
 
 
 class SocketDeadline:
-    """Shuts a socket down, as `how`, if more than so many seconds pass between `start` and `stop`.
+    """Shuts a socket down, as `how`, if more than `seconds` pass between `start` and `stop`.
 
-    It is a context manager too. `is_over` says whether the time has passed, also where there is no socket.
+    It can be used as a context manager. `is_over` says whether the time has passed, even without a socket.
     """
 
     def __init__(self, sock: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
@@ -70,10 +70,10 @@ class SocketDeadline:
 
 
 class Watcher:
-    """One thread for the deadlines of all requests; the first deadline starts it.
+    """A thread for the deadlines of all requests, which the first deadline starts.
 
-    It wakes every `BEAT` seconds anyway, so only a deadline before its next wake-up has to wake it: waking a
-    thread costs more than reading a task.
+    It wakes every `BEAT` seconds. Only a deadline before the next wake-up wakes it earlier: waking a thread
+    costs more than reading a task.
     """
 
     BEAT = 1.0
@@ -121,9 +121,9 @@ class Verdict(NamedTuple):
 
 
 class RateLimit:
-    """At most `most` requests of each key in a window of `seconds`, which the key's first request opens.
+    """Allows `most` requests of each key in a window of `seconds`, which the key's first request opens.
 
-    At most `keys` windows are kept in memory; a new key beyond that replaces the oldest window.
+    Up to `keys` windows are kept in memory; another key replaces the oldest window.
     """
 
     def __init__(self, most: int, seconds: float, keys: int = 4096):
@@ -132,7 +132,7 @@ class RateLimit:
         self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
 
     def hit(self, key: Any) -> Verdict:
-        """Count a request of the key; the seconds are rounded up."""
+        """Count a request of the key; the seconds of the verdict are rounded up."""
         with self._lock:
             at = time.monotonic()
             ends_at, count = self._windows.get(key, (0.0, 0))
@@ -146,15 +146,15 @@ class RateLimit:
             return Verdict(allowed, self.most - count - allowed, math.ceil(ends_at - at))
 
     def clear(self) -> None:
-        """Forget what was counted."""
+        """Forget all requests."""
         with self._lock:
             self._windows.clear()
 
 
 class Slots:
-    """At most `of_key` requests of each key at the same time, and `most` of all keys together.
+    """Slots for `of_key` requests of each key at the same time, and for `most` of all keys together.
 
-    Up to `most` other requests wait for a slot, at most `pause` seconds, so that threads remain.
+    Up to `most` other requests wait for a slot, at most `pause` seconds, so threads remain for the rest.
     """
 
     def __init__(self, of_key: int, most: float = math.inf, pause: float = 0.0):
@@ -164,7 +164,7 @@ class Slots:
         self._waiting = 0
 
     def acquire(self, key: Any) -> bool:
-        """Return whether the key got a slot, which must then be released."""
+        """Return whether the request gets a slot, which must then be released."""
         with self._changed:
             pause = self.pause if self._waiting < self.most else 0.0
             self._waiting += 1

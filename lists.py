@@ -121,7 +121,7 @@ for _name, _where, _columns in (
     ("task_urgent_status", _is_urgent, "status updated_at id project priority"),
     ("task_labels", Task.is_labelled, "id label_keys labels project status assignee"),
 ):
-    Task.add_index(*[getattr(Task, column) for column in _columns.split()], where=_where, name=_name)
+    Task.indexed(_name, _columns, where=_where)
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 import orjson
-from peewee import JOIN, SQL, Case, ForeignKeyField, IntegerField, Query, Select, TextField, fn
+from peewee import JOIN, SQL, Case, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
 from database import (
     ChoiceField,
@@ -120,18 +120,6 @@ def profile(table: Any, key: str) -> list:
 def via() -> Any:
     """Return the column with a joined key's name; null for a session, which stands for the person."""
     return Case(None, [(ApiKey.is_session.is_null(), ApiKey.name)]).alias("via")
-
-
-def with_member(field: Any, *hidden: str, key: Any = None) -> Any:
-    """Return a SELECT of the field's table without the hidden columns, with the profile of its member.
-
-    With `key`, a column that refers to a key, each row has the key's name as `via`.
-    """
-    table, selected = field.model, columns(field.model, *hidden, "key_id")
-    if key:
-        selected.append(via())
-    rows = table.select(*selected, *profile(Member, field.name)).join(Member, on=(field == Member.id))
-    return rows.switch(table).join(ApiKey, JOIN.LEFT_OUTER, on=(key == ApiKey.id)) if key else rows
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
@@ -401,7 +389,7 @@ class Member(Entity):
 
 
 # The address of a removed member can be used again.
-Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), name="member_email")
+Member.indexed("member_email", "email", unique=True, where=(Member.status != "removed"))
 
 
 class Credential(Entity):
@@ -481,11 +469,15 @@ class Invitation(Credential):
     old_email = TextField(null=True)  # if set, the mail goes here, has no link, and says that this changed
 
     NOUN = "invitation"
-    is_unused: ClassVar[Any] = Credential.revoked_at.is_null() & used_at.is_null()
     is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure_mail` sets it
     # Addresses that asked for a sign-in link. The request does not look for the member: its duration would
     # show whether there is one.
     asked: ClassVar[set[str]] = set()
+
+    @classmethod
+    def is_open(cls) -> Expression:
+        """Return the condition that the link can be used."""
+        return cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
 
     @classmethod
     def invite(
@@ -557,36 +549,25 @@ class Invitation(Credential):
         """
         if not cls.is_mailed:
             raise Forbidden("this server sends no mail; an owner or admin changes your address")
-        count = cls.count_of_new if new_email else cls.count_of_open
-        links = count.value(member_id=member_id, since=first_id(now(-3600)), now=transaction.at)
+        since, confirms = first_id(now(-3600)), new_email is not None
+        links = cls.asked_for.value(member_id=member_id, confirms=confirms, since=since, now=transaction.at)
         if links >= MAX_MAILED:
             raise Conflict(f"{links} links were mailed lately; use the newest, or try again later")
         fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
         cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
 
-    @classmethod
-    def _count_of_own(cls, *conditions: Any) -> Query:
-        """Return a SELECT of the number of links that the member asked for.
-
-        Links that an admin made do not count, or they would lock the member out.
-        """
-        own = (cls.member == placeholder("member_id")) & (cls.created_by == cls.member)
-        return cls.select(fn.COUNT(cls.id)).where(own, cls.old_email.is_null(), *conditions)
-
     @statement
-    def count_of_new(cls: Any):
-        """The number of the member's links since `:since` that confirm an address."""
-        return cls._count_of_own(cls.new_email.is_null(False), cls.id > placeholder("since"))
+    def asked_for(cls: Any):
+        """The member's links since `:since` that confirm an address, or else the links that can sign in.
 
-    @statement
-    def count_of_open(cls: Any):
-        """The number of the member's links that can still sign in.
-
-        Used and expired links do not count: anybody can ask for a link, and a stranger who asked for many
-        would leave the member none.
+        Links that an admin made do not count, or they would lock the member out. Used and expired links to
+        sign in do not count either: anybody can ask for them, and a stranger would leave the member none.
         """
-        is_open = cls.is_unused & (cls.expires_at > placeholder("now"))
-        return cls._count_of_own(cls.new_email.is_null(), is_open)
+        is_own = (cls.member == placeholder("member_id")) & (cls.created_by == cls.member)
+        confirms = cls.new_email.is_null(False) & (cls.id > placeholder("since"))
+        signs_in = cls.new_email.is_null() & cls.is_open()
+        counts = Case(placeholder("confirms"), [(1, confirms)], signs_in)
+        return cls.select(fn.COUNT(cls.id)).where(is_own, cls.old_email.is_null(), counts)
 
     @statement
     def to_mail(cls: Any):
@@ -594,8 +575,7 @@ class Invitation(Credential):
         creator = Member.alias("creator")
         rows = cls.select(*columns(cls), *profile(creator, "creator"))
         rows = rows.join(creator, on=(cls.created_by == creator.id))
-        is_open = cls.is_unused & (cls.expires_at > placeholder("now"))
-        return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(1)
+        return rows.where(cls.mail_at <= placeholder("now"), cls.is_open()).limit(1)
 
     @staticmethod
     def link(config: Mapping[str, Any], token: str) -> str:
@@ -652,10 +632,10 @@ class Invitation(Credential):
         return True
 
 
-_is_in_mail = Invitation.mail_hash.is_null(False)
-Invitation.add_index(Invitation.mail_hash, unique=True, where=_is_in_mail, name="invitation_mail_hash")
-_is_to_mail = Invitation.mail_at.is_null(False)
-Invitation.add_index(Invitation.mail_at, where=_is_to_mail, name="invitation_mail_at")
+Invitation.indexed(
+    "invitation_mail_hash", "mail_hash", unique=True, where=Invitation.mail_hash.is_null(False)
+)
+Invitation.indexed("invitation_mail_at", "mail_at", where=Invitation.mail_at.is_null(False))
 
 
 # The number of tasks in the projects of a client.
@@ -860,9 +840,8 @@ class ApiKey(Credential):
             cls.set_columns(id, last_used_at=at)
 
 
-_is_made_with = ApiKey.made_with.is_null(False)
-ApiKey.add_index(ApiKey.made_with, where=_is_made_with, name="api_key_made_with")
-ApiKey.add_index(ApiKey.member, ApiKey.id, where=ApiKey.revoked_at.is_null(), name="api_key_open")
+ApiKey.indexed("api_key_made_with", "made_with", where=ApiKey.made_with.is_null(False))
+ApiKey.indexed("api_key_open", "member id", where=ApiKey.revoked_at.is_null())
 
 
 # The activity ---------------------------------------------------------------------------------
@@ -995,10 +974,9 @@ class Activity(Identified):
         return cls.delete_old.run(before=before, after="", until=until, most=most)
 
 
-_is_shown, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)
-Activity.add_index(Activity.id, Activity.action, where=_is_shown, name="activity_shown")
-_has_project = Activity.project_id.is_null(False)
-Activity.add_index(Activity.project_id, Activity.id, where=_has_project, name="activity_project")
-Activity.add_index(Activity.task_id, Activity.id, where=_is_of_task & _is_shown, name="activity_task")
-Activity.add_index(Activity.id, where=Activity.is_hidden.is_null(False), name="activity_hidden")
-Activity.add_index(Activity.number, where=Activity.is_deletion_of_task, name="activity_gone")
+_is_shown = Activity.is_hidden.is_null()
+Activity.indexed("activity_shown", "id action", where=_is_shown)
+Activity.indexed("activity_project", "project_id id", where=Activity.project_id.is_null(False))
+Activity.indexed("activity_task", "task_id id", where=Activity.task_id.is_null(False) & _is_shown)
+Activity.indexed("activity_hidden", "id", where=Activity.is_hidden.is_null(False))
+Activity.indexed("activity_gone", "number", where=Activity.is_deletion_of_task)

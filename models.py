@@ -60,7 +60,7 @@ from members import (
     permit,
     profile,
     sorted_by,
-    with_member,
+    via,
 )
 from repeat import CHECKBOX, REPEAT_FROM, checkboxes, next_dates
 from times import first_id, follow_clock, new_request_id, now
@@ -1082,19 +1082,14 @@ class Task(Entity):
 # The urgent tasks of the context, and the overdue ones of each project, among millions that are done. Without
 # status and project SQLite would choose `task_due`, which includes done tasks. Without `due_told` the sweeper
 # would read every task that is due within a week, every second.
-_overdue = [Task.due_date, Task.id, Task.status, Task.project, Task.due_told]
-Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_overdue")
-_overdue = [Task.project, Task.due_date, Task.status]
-Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_project_overdue")
-_urgent = [Task.is_undated, Task.due_date, Task.id, Task.project]
-Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
-_has_external_id = Task.external_id.is_null(False)
-Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
-Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
-Task.add_index(Task.rank, name="task_rank")
-Task.add_index(Task.repeats, where=Task.repeats.is_null(False), name="task_repeats")
-_due = [Task.assignee, Task.due_date, Task.id, Task.status, Task.project]
-Task.add_index(*_due, where=Task.is_open_with_date, name="task_assignee_due")
+Task.indexed("task_overdue", "due_date id status project due_told", where=Task.is_open_with_date)
+Task.indexed("task_project_overdue", "project due_date status", where=Task.is_open_with_date)
+Task.indexed("task_urgent", "is_undated due_date id project", where=Task.is_urgent)
+Task.indexed("task_assignee_due", "assignee due_date id status project", where=Task.is_open_with_date)
+Task.indexed("task_external_id", "external_id", unique=True, where=Task.external_id.is_null(False))
+Task.indexed("task_claimed", "claimed_until", where=Task.claimed_until.is_null(False))
+Task.indexed("task_rank", "rank")
+Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
 
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
@@ -1334,7 +1329,9 @@ class Comment(PartOfTask):
 
     @classmethod
     def select_shown(cls) -> Query:
-        return with_member(cls.author, "search", key=cls.key)
+        selected = [*columns(cls, "search", "key_id"), via(), *profile(Member, "author")]
+        comments = cls.select(*selected).join(Member, on=(cls.author == Member.id)).switch(cls)
+        return comments.join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
 
     @statement
     def latest(cls: Any):
@@ -1457,7 +1454,7 @@ class Comment(PartOfTask):
         return cls.select(cls.id).where(cls.task.in_(each("ids")))
 
 
-Comment.add_index(Comment.task, Comment.id, name="comment_task")
+Comment.indexed("comment_task", "task id")
 
 
 class Attachment(PartOfTask):
@@ -1516,7 +1513,7 @@ class Attachment(PartOfTask):
         Task.record(transaction, "updated", Task.stored(task_id), {"attachment": [row["filename"], None]})
 
 
-Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
+Attachment.indexed("attachment_task", "task id")
 
 
 class AttachmentContent(Base):
@@ -1707,10 +1704,9 @@ class Notice(Identified):
         return cls.delete_old.run(before=first_id(now(-cls.DAYS * 86400)), most=most)
 
 
-Notice.add_index(Notice.member, Notice.id, name="notice_member")
-Notice.add_index(Notice.task, name="notice_task")
-Notice.add_index(Notice.comment, where=Notice.comment.is_null(False), name="notice_comment")
 _waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
-Notice.add_index(Notice.member, Notice.reason, Notice.task, where=_waits, name="notice_reason")
-_of_unread = [Notice.member, Notice.task, Notice.reason]
-Notice.add_index(*_of_unread, unique=True, where=Notice.read_at.is_null(), name="notice_unread")
+Notice.indexed("notice_member", "member id")
+Notice.indexed("notice_task", "task")
+Notice.indexed("notice_comment", "comment", where=Notice.comment.is_null(False))
+Notice.indexed("notice_reason", "member reason task", where=_waits)
+Notice.indexed("notice_unread", "member task reason", unique=True, where=Notice.read_at.is_null())

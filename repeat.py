@@ -1,4 +1,4 @@
-"""How tasks repeat: rules (a small part of RFC 5545's RRULE), the next dates, boxes to tick again."""
+"""How tasks repeat: rules (a small part of RFC 5545's RRULE), the next dates, and checkboxes."""
 
 import re
 from calendar import monthrange
@@ -22,11 +22,11 @@ ACCEPTED_RULE += f"BYDAY={WEEKDAYS} (with WEEKLY), BYMONTHDAY=1 to 31 or -1 (wit
 ACCEPTED_RULE += "UNTIL=20261231 or 20261231T225959Z"
 CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
 
-zone: tzinfo = UTC  # the setting `workspace.timezone`, whose days are meant
+zone: tzinfo = UTC  # the setting `workspace.timezone`: rules mean its days
 
 
 def parse_rule(rule: str) -> dict[str, str]:
-    """Return the parts of a rule by their names. Raises `ValueError` for what is not `ACCEPTED_RULE`."""
+    """Return the parts of a rule by their names. Raises `ValueError` unless it is an `ACCEPTED_RULE`."""
     parts = dict(part.split("=") for part in rule.split(";"))
     for name, value in parts.items():
         is_fit = ONLY_WITH.get(name, parts.get("FREQ")) == parts.get("FREQ")
@@ -39,14 +39,14 @@ def parse_rule(rule: str) -> dict[str, str]:
 
 
 def _days(parts: dict[str, str], first: date, number: int) -> list[date]:
-    """Return the days of the period that is `number` periods after the one in which `first` is."""
+    """Return the days of the rule in the period that is `number` periods after the period of `first`."""
     step, frequency = number * int(parts.get("INTERVAL", 1)), parts["FREQ"]
     if frequency == "DAILY":
         return [first + timedelta(step)]
     if frequency == "WEEKLY":
         monday, names = first + timedelta(7 * step - first.weekday()), WEEKDAYS.split(",")
         chosen = parts.get("BYDAY", names[first.weekday()])
-        return [monday + timedelta(place) for place, name in enumerate(names) if name in chosen]
+        return [monday + timedelta(index) for index, name in enumerate(names) if name in chosen]
     months = first.year * 12 + first.month - 1 + step * (12 if frequency == "YEARLY" else 1)
     year, month, day = months // 12, months % 12 + 1, int(parts.get("BYMONTHDAY", first.day))
     last = monthrange(year, month)[1]
@@ -54,16 +54,16 @@ def _days(parts: dict[str, str], first: date, number: int) -> list[date]:
 
 
 def _at(day: date, clock: datetime) -> datetime:
-    """Return the moment of a day at which local clocks show what they show at `clock`, in UTC."""
-    is_end = f"{clock:%H%M%S}" == "235959"  # where clocks go back at midnight, this hour comes twice
+    """Return the moment in UTC at which local clocks show the time of `clock` on this day."""
+    is_end = f"{clock:%H%M%S}" == "235959"  # if clocks go back at midnight, this hour comes twice
     return datetime.combine(day, clock.time().replace(fold=is_end), zone).astimezone(UTC)
 
 
 def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | None:
     """Return `due_date`, `start_date` and `repeat` of the task that follows; None if the rule has ended.
 
-    What is missed at the time `at` is skipped. The local time of day stays, and so does the number of days
-    between both dates. The 31st, or 29 February, is put into the rule when a shorter month does not have it.
+    Dates before the time `at` are skipped. The local time of day stays, and so does the number of days
+    between both dates. If a month is too short for the day (the 31st, 29 February), the rule gets that day.
     """
     parts, start = parse_rule(task["repeat"]), task["start_date"]
     try:
@@ -75,8 +75,7 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
         moment = _at(day, due)
         if start:
             begun = datetime.fromisoformat(start).astimezone(zone)
-            place = day.toordinal() - (due.date() - begun.date()).days
-            start = instant(min(_at(date.fromordinal(place), begun), moment))
+            start = instant(min(_at(day - (due.date() - begun.date()), begun), moment))
     except (OverflowError, ValueError):  # after the year 9999, or a start before the year 1
         return None
     until = parts.get("UNTIL", "99999999")
@@ -93,9 +92,6 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
 
 
 def checkboxes(text: str | None) -> dict | None:
-    """Return how many Markdown checkboxes are `done`, and their `total`; None without any."""
-    if not text or "[" not in text:
-        return None
-    marks = [mark[2] for mark in CHECKBOX.finditer(text)]
-    counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
-    return counts if marks else None
+    """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none."""
+    marks = [mark[2] for mark in CHECKBOX.finditer(text)] if text and "[" in text else ()
+    return {"done": len(marks) - marks.count(" "), "total": len(marks)} if marks else None

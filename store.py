@@ -1,4 +1,4 @@
-"""The file of the database: made, upgraded, checked, locked, copied, restored."""
+"""The file of the database: create, upgrade, check, lock, copy and restore it."""
 
 import fcntl
 import logging
@@ -21,8 +21,8 @@ from errors import Unavailable
 from times import now
 
 SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
-# Applied once each, in the order of their numbers; a migration that was released is never changed. A new
-# column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
+# Each is applied once, in the order of their numbers. A released migration is never changed. A migration
+# appends a new column (ALTER TABLE … ADD COLUMN); the model declares it where it belongs.
 MIGRATIONS = Path(__file__).with_name("migrations")
 log = logging.getLogger("tasks")
 
@@ -31,11 +31,10 @@ log = logging.getLogger("tasks")
 
 
 def prepare(locks: ExitStack | None = None) -> list[str]:
-    """Create the database file if there is none, and apply the migrations.
+    """Create the database file if there is none, and apply the migrations; return the names of these.
 
     A server passes `locks`, to which the lock against a second server is added first. An older database is
-    copied before it is upgraded. Returns the names of the migrations that were applied. Raises `BadDatabase`,
-    whose message says what to do.
+    copied before it is upgraded. Raises `BadDatabase`, whose message says what to do.
     """
     path = Path(db.database)
     prepared_files.pop(db.database, None)  # `restore` may have replaced the file
@@ -48,7 +47,7 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
             locks.enter_context(lock_server())
         _check_log(path)
         for file in path.parent.glob(f".{path.name}.before-[0-9][0-9][0-9][0-9]_*"):
-            file.unlink()  # an incomplete copy, which a kill has left
+            file.unlink()  # an incomplete copy of a killed process
         if not path.exists():
             path.touch(0o600)  # SQLite would let others read it
         db.connect(reuse_if_open=True)
@@ -56,12 +55,12 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
         pending, applied = _migration_names(path, runner)
         if pending and applied:
             if locks is None:
-                lock_server().close()  # a server of an older version would write as if nothing had changed
+                lock_server().close()  # an older server must not go on writing
             backup(copy := path.with_name(f"{path.name}.before-{pending[0]}"))
-            log.info("The database is copied to %s", copy)  # also if its upgrade is interrupted
+            log.info("The database is copied to %s", copy)  # now, since the upgrade may be interrupted
         runner.up()
-        with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can be read without
-            optimize()  # at every start, as one that has applied migrations may have been interrupted
+        with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can still be read
+            optimize()  # at every start: after an upgrade it may have been interrupted
         prepared_files[db.database] = os.stat(path)
     return pending
 
@@ -77,15 +76,15 @@ def _check_log(path: Path) -> None:
 
 
 def integrity_problems() -> list[str]:
-    """What is wrong with pages, references and indexes, and what helps. Raises `BadDatabase` too."""
+    """Return a line for each wrong page, reference or index, with what to do. Raises `BadDatabase`."""
     if _migration_names(Path(db.database), Runner(db, str(MIGRATIONS)))[0]:
         raise BadDatabase(f"{db.database} is of an older version; start the server, which upgrades it")
     try:
         integrity = db.execute_sql("PRAGMA integrity_check(10)").fetchall()
-    except DATABASE_ERRORS:  # a page that cannot be read has ended the check: ask for the first problem only
+    except DATABASE_ERRORS:  # an unreadable page has ended the check: ask only for the first problem
         integrity = db.execute_sql("PRAGMA quick_check(1)").fetchall()
     problems = [message.splitlines()[-1] for (message,) in integrity if message != "ok"]
-    if problems:  # the references cannot be read either
+    if problems:  # the references of a damaged database cannot be read
         return [f"the database is damaged: {problem}; restore a backup" for problem in problems]
     for table, _, parent, _ in db.execute_sql("PRAGMA foreign_key_check"):
         remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
@@ -102,28 +101,27 @@ def integrity_problems() -> list[str]:
 
 
 def optimize() -> None:
-    """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms.
+    """Update the statistics from which SQLite chooses indexes, in about 20 ms.
 
-    Small tables get none: SQLite would read one whole that has grown since, as each write did its activity.
+    Small tables get none: after such a table has grown, SQLite would still read it as a whole.
     """
     with db.writing():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE")
         small = "SELECT tbl FROM sqlite_stat1 GROUP BY tbl HAVING MAX(CAST(stat AS INTEGER)) < ?"
         db.execute_sql(f"DELETE FROM sqlite_stat1 WHERE tbl IN ({small})", (SMALL_TABLE,))  # noqa: S608
-        db.execute_sql("ANALYZE sqlite_schema")  # which reads them again
+        db.execute_sql("ANALYZE sqlite_schema")  # reads the statistics again
 
 
 def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
-    """The names of the migrations to apply, and of those that are applied. Raises `BadDatabase`."""
+    """Return the names of the pending and of the applied migrations. Raises `BadDatabase`."""
     steps = runner.status()
     pending = [step.name for step in steps if not step.applied]
     applied = [step.name for step in steps if step.applied]
-    newer = [step.name for step in steps if step.path is None]
-    if newer:
+    if newer := [step.name for step in steps if step.path is None]:
         raise BadDatabase(f"{path} was made by a newer version, which applied {newer[-1]}; install that one")
     if not applied and set(runner.database.get_tables()) - {runner.table_name}:
-        raise BadDatabase(f"{path} is a database of something else")
+        raise BadDatabase(f"{path} is the database of another program")
     return pending, applied
 
 
@@ -140,12 +138,12 @@ def _as_bad_database(path: Path) -> Iterator[None]:
 
 
 def open_lock_file(path: Path) -> IO[str]:
-    """Open an empty file for locking, which only its owner can open."""
+    """Open an empty file for locking that only its owner can open."""
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
 
 
 def is_missing() -> bool:
-    """Whether there is no database, or only an empty file in its place."""
+    """Return whether there is no database, or only an empty file."""
     path = Path(db.database)
     return not path.exists() or not path.stat().st_size
 
@@ -170,12 +168,12 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
 
 
 def lock_server() -> IO[str]:
-    """Lock the database for the one server that may use it, beside commands. Raises `BadDatabase`."""
+    """Lock the database against a second server, but not against commands. Raises `BadDatabase`."""
     return _lock("serving", fcntl.LOCK_EX, "another server uses this database; stop it first")
 
 
 def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
-    """Lock a file beside the database until this process and its forks have closed it, or have ended."""
+    """Lock a file beside the database until this process and its forks have closed it or ended."""
     with _as_bad_database(Path(db.database)):
         file = open_lock_file(Path(f"{db.database}.{suffix}"))
     try:
@@ -190,12 +188,12 @@ def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
 
 
 def backups() -> Path:
-    """The folder beside the database in which copies are looked for; it may be a link."""
+    """Return the folder beside the database that is searched for copies; it may be a link."""
     return Path(db.database).with_name("backups")
 
 
 def backup_age() -> float | None:
-    """Seconds since the newest copy, a `*.db`, was written into `backups`; None if none can be seen."""
+    """Return the seconds since the newest `*.db` was written into `backups`; None if there is none."""
     written = []
     with suppress(OSError):  # the folder cannot be read
         for file in backups().glob("*.db"):
@@ -205,13 +203,13 @@ def backup_age() -> float | None:
 
 
 def database_age() -> float:
-    """Seconds since the database was made; the migrations' runner stores when it applied the first one."""
+    """Return the seconds since the first migration was applied, which made the database."""
     ((made_at,),) = db.read("SELECT MIN(applied) FROM schema_migration", {})
     return max(time.time() - datetime.fromisoformat(made_at).timestamp(), 0.0)
 
 
 def backup(target: Path) -> None:
-    """Copy the database while it is in use; the copy contains every write that was committed before.
+    """Copy the database while it is in use. The copy contains every write that was committed before.
 
     Raises `BadDatabase` if the copy cannot be written or the database is damaged.
     """
@@ -224,7 +222,7 @@ def backup(target: Path) -> None:
 
 @contextmanager
 def copied() -> Iterator[None]:
-    """Run the body on a copy of the database, which is deleted at the end; nobody has to wait for it."""
+    """Run the body on a copy of the database, which is deleted at the end; other writers need not wait."""
     path = db.database
     with TemporaryDirectory(prefix="tasks-") as folder:
         backup(Path(folder) / "tasks.db")
@@ -238,7 +236,7 @@ def copied() -> Iterator[None]:
 
 
 def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
-    """Copy a database to `target`, which appears when it is complete and which only its owner can read."""
+    """Copy a database to `target`, a file that appears when it is complete. Only its owner can read it."""
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         partial.touch(0o600, exist_ok=False)
@@ -257,13 +255,13 @@ def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
 def restore(source: Path) -> Path | None:
     """Replace the database with a copy of `source`; return the new path of the replaced database.
 
-    Raises `BadDatabase`, and changes nothing, for a file that is damaged, empty, made by a newer version or
-    another program's, and while the database is in use.
+    Raises `BadDatabase`, and changes nothing, while the database is in use, and if `source` is damaged,
+    empty, of a newer version, or of another program.
     """
     path = Path(db.database)
     new = path.with_name(f".{path.name}.restored-{secrets.token_hex(4)}")
     with closing(lock_database(alone=True, may_be_new=True)), _as_bad_database(source):
-        if not source.is_file():  # SQLite would wait for the writer of a pipe
+        if not source.is_file():  # SQLite would wait for somebody to write to a pipe
             raise BadDatabase(f"{source} is not a regular file")
         try:
             with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -280,10 +278,10 @@ def restore(source: Path) -> Path | None:
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Link the database under a second name, with its log merged, or as it is if it is damaged.
+    """Link the database under a second name, which is returned; None if there is no database.
 
-    Its log files are renamed, since SQLite would apply them to the next database at this path. Returns the
-    second name, or None without a database.
+    Its log is merged before, unless it is damaged. What is left of the log gets the second name too: SQLite
+    would apply it to the next database at this path.
     """
     aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")
     exists = path.exists()

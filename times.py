@@ -11,12 +11,12 @@ time_ns, ahead = time.time_ns, 0  # the clock, which only `put_ahead` changes, a
 
 
 def instant(moment: datetime) -> str:
-    """The moment in wire form: UTC, milliseconds, fixed width, so that text order is time order."""
+    """Return the moment in wire form: UTC, milliseconds, fixed width, so text order is time order."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def now(seconds: float = 0) -> str:
-    """The current time, or the time so many seconds from now, in wire form."""
+    """Return the time `seconds` from now, in wire form."""
     return wire_time(time_ns() // 1_000_000 + round(seconds * 1000))
 
 
@@ -31,7 +31,7 @@ def _second(timestamp: int) -> str:
 
 
 def epoch_ms() -> int:
-    """The current time in epoch milliseconds; it never decreases within this process."""
+    """Return the current time in epoch milliseconds; it never decreases within this process."""
     return tick() // TICKS_PER_MS
 
 
@@ -41,10 +41,10 @@ _last_tick = 0
 
 
 def tick() -> int:
-    """Ticks since the epoch: more than at any earlier call, even if the system's clock was set back.
+    """Return the ticks since the epoch: more than at any earlier call, even if the clock was set back.
 
-    Stored times and ids are made while the write lock is held, so they have the order of the commits. A last
-    tick more than a day in the future is ignored: the system's clock was wrong at the time.
+    Stored times and ids are made while the write lock is held, so they have the order of the commits. If the
+    last tick is more than a day in the future, the clock was wrong then, and that tick is ignored.
     """
     global _last_tick
     with _tick_lock:
@@ -55,7 +55,7 @@ def tick() -> int:
 
 
 def put_ahead(seconds: int) -> None:
-    """Let this process's clock be so far ahead of the system's, as tests want it; ticks go back with it."""
+    """Let this process's clock be `seconds` ahead of the system's, for tests; ticks go back with it."""
     global ahead, time_ns, _last_tick
     with _tick_lock:
         ahead, time_ns, _last_tick = seconds, (lambda: time.time_ns() + seconds * 10**9), 0
@@ -64,32 +64,32 @@ def put_ahead(seconds: int) -> None:
 def follow_clock(newest: str) -> None:
     """Let ticks continue in the millisecond after `newest`, the id that was stored last.
 
-    Each write then has its own millisecond, later than that of every earlier write, whichever process made it
-    and whatever the clock does. So a client that asks for changes after a time misses none.
+    Each write then has a millisecond of its own, later than every earlier write of any process, whatever the
+    clock does. So a client that asks for changes after a time misses none.
     """
     global _last_tick
-    stored = int(newest[:8] + newest[9:13] + newest[15:18], 16)  # as `uuid7` has put it there
+    stored = int(newest[:8] + newest[9:13] + newest[15:18], 16)  # the ticks, as `uuid7` writes them
     with _tick_lock:
         _last_tick = max(_last_tick, stored | (TICKS_PER_MS - 1))
 
 
 def uuid7(tick: int, random_bits: int) -> str:
-    """A UUIDv7 (RFC 9562, section 6.2, method 3) of a clock that ticks 4096 times a millisecond."""
+    """Return the UUIDv7 of a tick (RFC 9562, section 6.2, method 3) and of 62 random bits."""
     value = tick >> 12 << 80 | 7 << 76 | (tick & 0xFFF) << 64 | 0b10 << 62 | random_bits
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def first_id(time: str, seconds: float = 0) -> str:
-    """The smallest id that can be made `seconds` after this time; an id begins with its time."""
+    """Return the smallest id that can be made `seconds` after this time; an id begins with its time."""
     milliseconds = round((datetime.fromisoformat(time).timestamp() + seconds) * 1000)
     return uuid7(milliseconds * TICKS_PER_MS, 0)
 
 
 def new_id() -> str:
-    """A UUIDv7 greater than all earlier ones of this process."""
+    """Return a UUIDv7 greater than all earlier ones of this process."""
     return uuid7(tick(), secrets.randbits(62))
 
 
 def new_request_id() -> str:
-    return f"req_{random.getrandbits(128):032x}"  # noqa: S311 - a name, which nobody need fail to guess
+    return f"req_{random.getrandbits(128):032x}"  # noqa: S311 - it is no secret

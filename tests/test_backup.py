@@ -122,7 +122,7 @@ def test_a_backup_of_an_older_version_is_upgraded_at_the_next_start(server, copy
         (overwrite_the_middle, ""),
         (write_text, "not a database"),
         (empty, "is empty"),
-        (make_another, "a database of something else"),
+        (make_another, "the database of another program"),
         (make_newer, "made by a newer version"),
     ],
 )

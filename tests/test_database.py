@@ -225,7 +225,7 @@ def lose_the_end(path):
     ("spoil", "said"),
     [
         (make_newer, "made by a newer version, which applied 9999_newer"),
-        (make_another, "is a database of something else"),
+        (make_another, "is the database of another program"),
         (write_text, "cannot be used: file is not a database"),
         (cut_off, "cannot be used: database disk image is malformed"),
         (lose_the_end, "cannot be used: database disk image is malformed"),
