@@ -297,7 +297,7 @@ OUTAGES = tuple(
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Whether the error, or one that caused it, is an outage; peewee's rollback may hide the cause."""
+    """Return whether the error, or one that caused it, is an outage; peewee's rollback may hide the cause."""
     while error is not None:
         if (getattr(error, "sqlite_errorname", None) or "").startswith(OUTAGES):
             return True

@@ -47,7 +47,7 @@ ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # 
 ACTIONS = ("created", "updated", "moved", "deleted")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
-FEW_TASKS = 2000  # that a client sees: sorting a list of so many takes a few ms
+FEW_TASKS = 2000  # that a client sees: sorting a list of them takes a few ms
 MAX_MENTIONS = 50  # signs @ of a text that are looked at
 # The parts of a Markdown text that mention nobody. Each is bounded or possessive, so no text takes long.
 UNSAID = re.compile(
@@ -800,7 +800,7 @@ class ApiKey(Credential):
 
     @classmethod
     def prune_sessions(cls) -> int:
-        """Delete one session that ended more than `SESSION_DAYS` ago; returns 1, or 0 if there is none.
+        """Delete one session that ended more than `SESSION_DAYS` ago; return 1, or 0 if there is none.
 
         Only one at a time: for each, SQLite scans all activity and comments for references.
         """
