@@ -18,7 +18,6 @@ from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import (
-    COUNT_LIMIT,
     MAX_LISTED,
     PRIORITIES,
     Blocker,
@@ -30,10 +29,10 @@ from models import (
     TaskCount,
     each,
     newest_of,
-    pagination,
 )
 from times import first_id, now
 
+COUNT_LIMIT = 10_000  # a list's total is exact up to here
 OTHER_PROJECTS = "you see other projects than before; begin again without after"
 _words = fn.JSON_EACH(placeholder("other_words"))
 
@@ -122,6 +121,18 @@ for _name, _where, _columns in (
     ("task_labels", Task.is_labelled, "id label_keys labels project status assignee"),
 ):
     Task.indexed(_name, _columns, where=_where)
+
+
+def pagination(total: int, limit: int, offset: int, more: bool, end: int | None = None) -> Row:
+    """Return a page's pagination; `end` is the next page's offset if that is not `offset + limit`."""
+    return {
+        "total": min(total, COUNT_LIMIT),
+        "total_exact": total <= COUNT_LIMIT,
+        "limit": limit,
+        "offset": offset,
+        "has_more": more,
+        "next_offset": (end or offset + limit) if more else None,
+    }
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:

@@ -84,7 +84,6 @@ REASONS += ("unblocked", "claim_ended", "due", "sent_back")
 
 Changed = tuple[Row, Row]  # a task and its changes: `{field: [old, new]}`
 
-COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CLAIM = 1440  # minutes
 MAX_BLOCKERS = 20  # tasks that block one task
 MAX_BLOCKING = 100  # characters of their titles in an event
@@ -1282,18 +1281,6 @@ class Blocker(Base):
         cls.delete_rows.run(number=number)
         cls.insert_row.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
         return Task.stored(Task.id_of(number))["blocked_by"]
-
-
-def pagination(total: int, limit: int, offset: int, more: bool, end: int | None = None) -> Row:
-    """Return a page's pagination; `end` is the next page's offset if that is not `offset + limit`."""
-    return {
-        "total": min(total, COUNT_LIMIT),
-        "total_exact": total <= COUNT_LIMIT,
-        "limit": limit,
-        "offset": offset,
-        "has_more": more,
-        "next_offset": (end or offset + limit) if more else None,
-    }
 
 
 def newest_of(rows: list[Row], limit: int, *, more: bool = False) -> tuple[list[Row], Row]:

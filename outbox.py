@@ -40,8 +40,8 @@ from database import (
     statement,
 )
 from errors import Conflict, Invalid
+from lists import COUNT_LIMIT, pagination
 from members import Entity, Transaction, differences, sorted_by
-from models import COUNT_LIMIT, pagination
 from times import now
 
 WEBHOOK_STATES = ("active", "disabled")
