@@ -271,7 +271,9 @@ class Member(Entity):
         mentions the team member. Members who do not see the project are not mentioned. Code, quotes, links,
         HTML comments and `\\@` mention nobody.
         """
-        text = caseless(UNSAID.sub(" ", text)) if "@" in text else ""
+        if "@" not in text:
+            return []
+        text = caseless(UNSAID.sub(" ", text))
         offsets = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
         clients, firsts, team = (defaultdict[str, list[str]](list) for _ in range(3))
         for row in cls.shown_rows.all() if offsets else ():

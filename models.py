@@ -782,7 +782,8 @@ class Task(Entity):
         changes = differences(stored, fields) | blocked
         if not changes and not ranked:
             return stored, {}
-        changes |= cls._consequences(transaction, stored, fields, changes)
+        if changes.keys() & {"status", "assignee_id"}:
+            changes |= cls._consequences(transaction, stored, fields, changes)
         new = {name: changes[name][1] for name in changes.keys() - blocked}
         kept = {name: planned[name] for name in ("milestone_id", "assignee_id") if is_moved}
         check_references(cls, new | kept, partial(cls._misplaced, planned["project_id"]))
@@ -834,10 +835,8 @@ class Task(Entity):
             further["repeat"] = [rule, None]
         elif transaction.notifies and old == "done":
             further |= cls._take_back_next(transaction, stored | fields)
-        if changes.keys() & {"status", "assignee_id"}:
-            ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
-            further |= differences(stored, dict.fromkeys(ended - fields.keys()))
-        return further
+        ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
+        return further | differences(stored, dict.fromkeys(ended - fields.keys()))
 
     @classmethod
     def _notify(cls, transaction: Transaction, task: Row, changes: Row) -> None:
