@@ -202,7 +202,7 @@ def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
     # One who is only invited cannot lead the workspace.
     invitation = invite(first, "second@example.com", role="owner")
     for answer in (demoted(first, me), removed(first, me)):
-        assert "last owner" in fault(answer, 409, "conflict")["message"]
+        assert "needs an owner" in fault(answer, 409, "conflict")["message"]
     assert first.data(first.get("/me"))["member"] == me
     enrolled = first.data(join_with(server, token_of(invitation)), 201)
     second = server.client(enrolled["api_key"])
