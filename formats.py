@@ -1,4 +1,4 @@
-"""Exports of other programs, as lines of an import; `programs.toml` says where each of them keeps what."""
+"""Reads the exports of other programs as lines of an import; `programs.toml` says where each keeps what."""
 
 import re
 import tomllib
@@ -29,17 +29,17 @@ ENGLISH = "switch the program to English and export again"
 
 
 class Export:
-    """A file of another program: its tasks, what it says of their projects, and what is left out."""
+    """A file of another program: its tasks, projects and milestones, and a report of what is left out."""
 
     def __init__(self, program: str, text: str, words: Words, order: str | None, project: str | None):
-        """Read the file; `words` and `order` are as in `transfer.read`. Raises `ValueError` if that fails."""
+        """Read the file. `words` and `order` are as in `transfer.read`. Raises `ValueError`."""
         self.program, self.project, self.report, self.line = program, project, Report(), ""
         self.paths = defaultdict(lambda: "?", PROGRAMS[program])
         self.words = {name: self.paths.get("words", {}) | words[name] for name in words}
         self.dates = Dates(order, self.date_texts)
         self.indexes: dict[tuple[str, str], dict[str, list[Any]]] = {}
         self.names: dict[str, str] = {}  # of people, by the ids and logins that the file explains
-        self.former: dict[str, str] = {}  # external ids that version 1.2 gave, by those of today
+        self.former: dict[str, str] = {}  # the external ids that version 1.2 gave, by the present ones
         self.columns: list[str] = []  # of CSV
         if text.lstrip()[:1] in ("{", "["):
             try:
@@ -54,36 +54,33 @@ class Export:
             rows = rows_of(cells, self.columns)
             self.file = {"rows": [*(self.of_todoist(rows) if program == "todoist" else rows)]}
         paths = "|".join(path for path in self.paths.values() if isinstance(path, str)).split("|")
-        known = {*paths, *self.paths.get("known", ())}
-        self.unknown = {name: f"column {name}" for name in self.columns if name not in known}
+        self.unread = {*self.columns} - {*paths, *self.paths.get("silent", ())}
 
     def drop(self, what: str, example: str = "") -> None:
-        """Note what of the current line is left out."""
         self.report.drop(what, self.line, example=example)
 
     def tasks(self) -> list[tuple[str, Row]]:
-        """The tasks in the order of their lists and places, each with its name in a report."""
+        """Return the tasks in the order of the program's lists, each with its name in a report."""
         tasks = [task for task in self.find(self.file, self.paths["tasks"]) if isinstance(task, dict)]
         named = [
             (f"line {task['line']}" if self.columns else f"task {number} (id {self.id_of(task)})", task)
             for number, task in enumerate(tasks, 1)
         ]
         if path := self.paths.get("list"):
-            named.sort(key=lambda one: (place_of(*self.find(one[1], path)[:1]), place_of(one[1])))
+            named.sort(key=lambda one: (position_of(*self.find(one[1], path)[:1]), position_of(one[1])))
         return named
 
     def lines(self) -> list[Line]:
-        """The lines of an import. Raises `ValueError` if there are no tasks."""
+        """Return the lines of an import. Raises `ValueError` if there are no tasks."""
         named = self.tasks()
         tasks = [task for _, task in named]
         if not any(self.find(task, self.paths["title"]) for task in tasks):
             marks = " or ".join(map(", ".join, self.paths["marks"]))
             keys = self.columns or [str(key) for key in next(iter(self.find(self.file, "")), ())]
-            found = ", ".join(keys[:9])
-            problem = (
-                f"it has no tasks as {self.program} exports them; see docs/moving.md (looked for {marks}"
+            raise ValueError(
+                f"it has no tasks as {self.program} exports them; see docs/moving.md (looked for {marks};"
+                f" found {', '.join(keys[:9]) or 'nothing'}; if it is not in English, {ENGLISH})"
             )
-            raise ValueError(f"{problem}; found {found or 'nothing'}; if it is not in English, {ENGLISH})")
         for task, path in ((task, path) for task in tasks for path in self.paths.get("people", ())):
             people = [one for one in self.find(task, path) if isinstance(one, dict)]
             pairs = [(one.get("login"), one.get("name")) for one in people]
@@ -101,7 +98,7 @@ class Export:
     # Paths
 
     def every(self, item: Any, paths: str) -> Iterator[list[Any]]:
-        """Yield the values at each of the paths that leads to some."""
+        """Yield the values at each path that leads to any."""
         for steps in steps_of(paths):
             values = item if isinstance(item, list) else [item]
             for step in steps:
@@ -110,15 +107,15 @@ class Export:
                 yield values
 
     def find(self, item: Any, paths: str) -> list[Any]:
-        """The values at the first of the paths that leads to some."""
+        """Return the values at the first path that leads to any."""
         return next(self.every(item, paths), [])
 
-    def first(self, item: Any, paths: str) -> str:
-        """The first of those values as a text, or an empty text."""
+    def find_text(self, item: Any, paths: str) -> str:
+        """Return the first of these values as a text, or an empty text."""
         return str(next(iter(self.find(item, paths)), ""))
 
     def follow(self, value: Any, step: str) -> list[Any]:
-        """The values to which one step of a path leads."""
+        """Return the values to which one step of a path leads."""
         found: Any = None
         if isinstance(value, dict) and step in value:
             found = value[step]
@@ -134,16 +131,16 @@ class Export:
         return [one for one in (found if isinstance(found, list) else [found]) if one and one != "false"]
 
     def rows(self, table: str, key: str) -> dict[str, list[Any]]:
-        """The rows of a list in the file, by the values that they have there."""
+        """Return the rows of a list in the file, by their values at the path `key`."""
         if (table, key) not in self.indexes:
             index = self.indexes[table, key] = {}
-            for row in sorted(self.find(self.file, table), key=place_of):
+            for row in sorted(self.find(self.file, table), key=position_of):
                 for value in self.find(row, key):
                     index.setdefault(str(value), []).append(row)
         return self.indexes[table, key]
 
     def has(self, item: Row, paths: str) -> bool:
-        """Whether the program writes this field, though it may be empty."""
+        """Return whether the program writes this field, which may be empty."""
         names = [name for (step, *_) in steps_of(paths) for name in step.partition("=")[0].split(",")]
         tables = self.file if "=" in paths else ()
         return any(name in item or name in self.columns or name in tables for name in names)
@@ -151,33 +148,36 @@ class Export:
     # Fields
 
     def places(self, kind: str, items: Any) -> Iterator[Line]:
-        """Yield lines with what the file says of its projects or milestones."""
+        """Yield a line for each project or milestone that the file describes."""
         names, seen = dict(self.paths.get("places", {}).get(kind, ())), set[str]()
         for row in self.find(items, names.pop("rows", "?")):
             self.line, place = f"{kind} {len(seen) + 1}", Row()
             for name, path in names.items():
-                if text := self.first(row, path):  # a due date is a day, with an hour of GitHub's own
-                    known = {"status": "archived", "due_date": text[:10]}
-                    place[name] = known.get(name) or self.value(name, text)
+                if text := self.find_text(row, path):
+                    # GitHub adds an hour of its own to a due date, which is a day.
+                    special = {"status": "archived", "due_date": text[:10]}
+                    place[name] = special.get(name) or self.value(name, text)
                 elif kind == "milestone" and self.has(row, path):
                     place[name] = None
             key = caseless(place.get("name") or place.get("title") or "")
             if key in seen and kind == "project":
-                self.report.drop("project of a name that another one has, which it joins", self.line, kind)
+                self.report.drop(
+                    "project with the name of another one, which gets its tasks", self.line, kind
+                )
             elif key and key not in seen and len(place) > 1:
                 yield self.line, {"kind": kind} | place
             seen.add(key)
 
     def id_of(self, item: Row) -> str:
-        """What identifies a task in its program: of GitHub without a URL, the project and the number."""
-        id, number = (self.first(item, self.paths[name]) for name in ("external_id", "number"))
+        """Return what identifies a task in its program; without an id, the project and the number."""
+        id, number = (self.find_text(item, self.paths[name]) for name in ("external_id", "number"))
         if not id and number:
             id = f"{self.project}#{number}"
             self.former[f"{self.program}:{id}"] = f"{self.program}:{number}"
         return id
 
     def task(self, item: Row) -> Row:
-        """The fields of a task, as an import takes them."""
+        """Return the fields of a task as an import accepts them."""
         item = item | repetition_of_vikunja(item) if self.program == "vikunja" else item
         task, (status, other) = Row(), self.choice(item, "status")
         for name in FIELDS:
@@ -193,7 +193,7 @@ class Export:
                     task[name] = value
         if id := self.id_of(item):
             task["external_id"] = f"{self.program}:{id}"
-        if (number := self.first(item, self.paths["number"])).isdecimal():
+        if (number := self.find_text(item, self.paths["number"])).isdecimal():
             task["number"] = int(number)
         if not status and task.get("completed_at"):
             status = "done"
@@ -213,18 +213,18 @@ class Export:
         if checks := "\n\n".join(self.checklists(item)):
             task["description"] = "\n\n".join(filter(None, [task.get("description"), checks]))
         task["comments"] = [*filter(None, map(self.comment, self.find(item, self.paths["comments"])))]
-        count = self.first(item, self.paths["comment_count"])
+        count = self.find_text(item, self.paths["comment_count"])
         if count.isdecimal() and int(count) > len(task["comments"]):
             self.drop("comments that the file does not have")
         for what, path in self.paths.get("dropped", {}).items():
             if self.find(item, path):
                 self.drop(what)
-        for what in (self.unknown[column] for column in item if column in self.unknown):
-            self.drop(what)
+        for column in filter(self.unread.__contains__, item):
+            self.drop(f"column {column}")
         return task
 
     def choice(self, item: Row, name: str) -> tuple[str | None, str]:
-        """The status or priority that the first known word means, or None, and the first unknown word."""
+        """Return the status or priority, or None, and the first word that has no meaning."""
         unknown = ""
         for text, *_ in self.every(item, self.paths[name]):
             word = word_of(str(text))
@@ -235,37 +235,37 @@ class Export:
         return None, unknown
 
     def time(self, item: Row, name: str) -> str | None:
-        """The first time that can be read; None for none, and an empty text for something else."""
-        zone, said = self.first(item, self.paths["zone"]), self.every(item, self.paths[name])
-        texts = [str(text) for text, *_ in said if not str(text).startswith("0001")]  # Vikunja's "never"
+        """Return the first time that can be read, an empty text if none can, or None if there is no text."""
+        zone, values = self.find_text(item, self.paths["zone"]), self.every(item, self.paths[name])
+        texts = [str(text) for text, *_ in values if not str(text).startswith("0001")]  # Vikunja's "never"
         times = [*filter(None, (self.moment(name, text, zone) for text in texts))]
         if len(times) > 1 and name == "due_date":
             self.drop("due_date, more than one")
         return times[0] if times else "" if texts else None
 
     def moment(self, name: str, text: str, zone: str = "") -> str | None:
-        """A time as an import takes it, or None, which is noted."""
+        """Return the time as an import accepts it; report a text that is none and return None."""
         moment = self.dates.read(text, f"{self.line}: {name}", zone)
         if not moment:
             self.drop(f"{name} that cannot be read", example=text)
         return moment
 
     def text(self, item: Row, name: str) -> str | None:
-        """A text, or the name of a person; the first of several."""
+        """Return the first text of a field, with a person's name for an id, or None."""
         texts = self.texts(item, name)
         if len(texts) > 1:
             self.drop(f"{name}, more than one")
         return self.value(name, self.names.get(texts[0], texts[0])) if texts else None
 
     def texts(self, item: Row, name: str) -> list[str]:
-        """The texts of a field, of which CSV may have several labels or people in one cell."""
+        """Return the texts of a field; a cell of CSV may contain several labels or people."""
         texts = [str(value) for value in self.find(item, self.paths[name])]
         if self.columns and self.program == "trello" and name in ("labels", "assignee"):
             texts = [part for text in texts for part in re.split(self.paths["separator"], text)]
         return [text for text in texts if text.strip()]
 
     def value(self, name: str, text: str) -> str:
-        """The text, as Markdown and no longer than an import takes it."""
+        """Return the text as Markdown, cut to the length that an import accepts."""
         if name in SINGLE_LINE:
             text = " ".join(text.split())
         elif name in LIMITS and self.program in CONVERT:
@@ -277,19 +277,22 @@ class Export:
     def checklists(self, item: Row) -> Iterator[str]:
         """Yield each checklist as Markdown, with its name."""
         for checklist in self.find(item, self.paths["checklists"]) or [item]:
-            rows = sorted(self.find(checklist, self.paths["items"]), key=place_of)
-            checks = [check_of(row) for row in rows if isinstance(row, dict)]
+            checks = []
+            for row in sorted(self.find(checklist, self.paths["items"]), key=position_of):
+                if isinstance(row, dict):
+                    is_done = row.get("state") == "complete" or row.get("isCompleted") is True
+                    checks.append(f"- [{'x' if is_done else ' '}] {' '.join(str(row.get('name')).split())}")
             if checks and checklist is not item and checklist.get("name"):
                 yield f"**{' '.join(str(checklist['name']).split())}**"
             if checks:
                 yield "\n".join(checks)
 
     def comment(self, item: Any) -> Row | None:
-        """A comment as an import takes it; None for something else."""
+        """Return the comment as an import accepts it, or None if it has no text."""
         time, author, content = "", "", str(item)
         if paths := self.paths.get("comment"):
             names = ("created_at", "author", "content")
-            time, author, content = (self.first(item, paths[name]) for name in names)
+            time, author, content = (self.find_text(item, paths[name]) for name in names)
         elif re.match(r"\d+[^\s\w][^;]*;[^;]*;", content):  # as Jira writes it in a cell
             time, author, content = content.split(";", 2)
         text = self.value("content", content)
@@ -311,13 +314,12 @@ class Export:
             yield from (str(one).partition(";")[0] for one in self.find(item, self.paths["comments"]))
 
     def of_todoist(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the tasks of Todoist's rows, each with its section, notes, and an id made of its words."""
+        """Yield the tasks of Todoist's rows, each with its section, its notes and an id made of its title."""
         section, task, times = [""], Row(), Counter[str]()
         for row in rows:
             (kind, *_), (content, *_) = row.get("TYPE", [""]), row.get("CONTENT", [""])
-            for column in ("AUTHOR", "RESPONSIBLE"):
-                if column in row:
-                    row[column] = [re.sub(r" \(\d+\)$", "", row[column][0])]
+            for column in row.keys() & {"AUTHOR", "RESPONSIBLE"}:
+                row[column] = [re.sub(r" \(\d+\)$", "", row[column][0])]
             if kind == "section":
                 section = [content]
             elif kind == "note" and task:
@@ -327,19 +329,16 @@ class Export:
                 words = f"{content} {times[content]}"
                 id = digest(f"{caseless(self.project or '')}\n{words}")[:16]
                 self.former[f"todoist:{id}"] = f"todoist:{digest(words)[:16]}"
-                task = (
-                    row
-                    | repetition_of_todoist(row)
-                    | {"id": [id], "section": section, "labels": re.findall(r"(?<!\S)@(\S+)", content)}
-                )
-                task |= {"CONTENT": [re.sub(r"\s*(?<!\S)@\S+", "", content).strip() or content], "notes": []}
+                task = row | repetition_of_todoist(row) | {"id": [id], "section": section, "notes": []}
+                task["labels"] = re.findall(r"(?<!\S)@(\S+)", content)
+                task["CONTENT"] = [re.sub(r"\s*(?<!\S)@\S+", "", content).strip() or content]
                 yield task
             elif kind:
                 self.report.drop(f"row of type {kind}", f"line {row['line']}", "row")
 
 
 def repetition_of_todoist(row: Row) -> Row:
-    """The rule that "every Monday" means in Todoist, and the next such day, unless there is a deadline."""
+    """Return the rule that "every Monday" means in Todoist, and the next such day if there is no deadline."""
     words = " ".join(row.get("DATE", [""])[0].lower().split())
     match = re.fullmatch(r"every(!?) (?:(day)|(weekday|workday)|((?:mo|tu|we|th|fr|sa|su)[a-z]*))", words)
     if not match:
@@ -349,13 +348,15 @@ def repetition_of_todoist(row: Row) -> Row:
     yesterday = now(-86400)
     dates = next_dates({"repeat": rule, "due_date": yesterday, "start_date": None}, yesterday) or {}
     day = datetime.fromisoformat(dates["due_date"]).astimezone(schemas.Instant.zone).date().isoformat()
-    return {"repeat": [rule], "DATE": [] if row.get("DEADLINE") else [day]} | (
-        {"repeat_from": ["completed_at"]} if match[1] else {}
-    )
+    repetition = {"repeat": [rule], "DATE": [] if row.get("DEADLINE") else [day]}
+    return repetition | ({"repeat_from": ["completed_at"]} if match[1] else {})
 
 
 def repetition_of_vikunja(task: Row) -> Row:
-    """The rule of a task of Vikunja, which repeats after seconds, monthly (1) or from its completion (2)."""
+    """Return the rule of Vikunja's task, which repeats after seconds (0), monthly (1) or once completed (2).
+
+    `repetition` is set for one that no rule expresses.
+    """
     seconds, mode = task.get("repeat_after") or 0, task.get("repeat_mode")
     if not seconds and mode != 1:
         return {}
@@ -370,15 +371,14 @@ def repetition_of_vikunja(task: Row) -> Row:
 
 @lru_cache(maxsize=1000)
 def steps_of(paths: str) -> list[list[str]]:
-    """The steps of each of the paths."""
     return [[step for step in path.split(".") if step] for path in paths.split("|")]
 
 
 def rows_of(lines: Iterator[tuple[int, list[str]]], columns: list[str]) -> Iterator[Row]:
-    """Yield what is in each column, of which several may have one name. Raises `ValueError`."""
+    """Yield the cells of each row by their columns; several may have one name. Raises `ValueError`."""
     for line, cells in lines:
         row: Row = {}
-        if any(map(str.strip, cells[len(columns) :])):  # then its cells are not where their columns are
+        if any(map(str.strip, cells[len(columns) :])):  # then no cell can be trusted to be in its column
             raise ValueError(f"line {line}: has more cells than line 1")
         for name, cell in zip(columns, cells, strict=False):
             if cell.strip():
@@ -387,60 +387,59 @@ def rows_of(lines: Iterator[tuple[int, list[str]]], columns: list[str]) -> Itera
             yield row | {"line": line}
 
 
-def place_of(row: Any = None) -> float:
-    """The place of a card, list or item among others, as Trello and Planka write it."""
-    place = row.get("pos", row.get("position")) if isinstance(row, dict) else 0
-    return place if isinstance(place, (int, float)) else 0
-
-
-def check_of(item: Row) -> str:
-    """An item of a checklist as a line of Markdown."""
-    is_done = item.get("state") == "complete" or item.get("isCompleted") is True
-    return ("- [x] " if is_done else "- [ ] ") + " ".join(str(item.get("name")).split())
+def position_of(row: Any = None) -> float:
+    """Return the position of a card, list or item among others, as Trello and Planka write it."""
+    position = row.get("pos", row.get("position")) if isinstance(row, dict) else 0
+    return position if isinstance(position, (int, float)) else 0
 
 
 def suggestion(text: str, program: str | None) -> str:
-    """A hint for a file that looks as if another program had exported it, or an empty text."""
+    """Return a hint if the text looks like an export of another program than `program`, or an empty text."""
     text = text if text.lstrip()[:1] in ("{", "[") else text.partition("\n")[0]
     words = {*re.findall(r'[^",;:\t\r\n{}\[\]]+', text)}
     for other, paths in PROGRAMS.items():
         if other != program and any(words.issuperset(marks) for marks in paths["marks"]):
-            return f"; it looks like an export of {other}, for which there is --from {other}"
+            return f"; it looks like an export of {other}: add --from {other}"
     return ""
 
 
 # Texts
 
 MARKUP = [(mark, re.compile(rule, re.MULTILINE), new) for mark, rule, new in PROGRAMS["jira"]["markup"]]
-# An item of a list of things to do in Vikunja's HTML, up to its text.
+CODE = re.compile(r"\{(?:code|noformat)(?::(\w+)(?![\w=]))?[^{}\n]{0,200}\}")
+BRACES = re.compile(
+    r"\{(?:([*_+^~-])|(?:color|panel|anchor)(?::[^{}\n]{0,200})?)\}"
+)  # {*}bold{*}, {color:red}
+LIST_ITEM = re.compile(r"^[*#-]{0,2}([*#-]) +(?=\S)", re.MULTILINE)
+# The beginning of an item in a to-do list of Vikunja's HTML.
 HTML_CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')
 
 
 def markdown_of_jira(text: str, names: dict[str, str]) -> str:
-    """Jira's markup as Markdown, with people's names in place of their ids; code stays as it is."""
-    parts, written = (
-        re.split(r"\{(?:code|noformat)(?::(\w+)(?![\w=]))?[^{}\n]{0,200}\}", text.replace("\r\n", "\n")),
-        [],
-    )
-    for at, part in enumerate(parts):
-        if at % 4 == 0:
-            written.append(_lines_of_jira(part, names))
-        elif at % 4 == 2:
-            written.append(f"\n```{parts[at - 1] or ''}\n{part.strip(chr(10))}\n```\n")
-    return "".join(written).strip("\n")
+    """Return Jira's markup as Markdown, with people's names for their ids; code stays as it is."""
+    parts = CODE.split(text.replace("\r\n", "\n"))
+    parts[::4] = [_lines_of_jira(part, names) for part in parts[::4]]
+    for at in range(2, len(parts), 4):
+        parts[at] = f"\n```{parts[at - 1] or ''}\n{parts[at].strip(chr(10))}\n```\n"
+    return "".join(parts[::2]).strip("\n")
 
 
 def _lines_of_jira(text: str, names: dict[str, str]) -> str:
-    """Markup without code as Markdown."""
-    text = re.sub(
-        r"\[~(?:accountid:)?([^\[\]\n]{1,200})\]", lambda who: f"@{names.get(who[1], who[1])}", text
-    )
+    if "[~" in text:
+        person = r"\[~(?:accountid:)?([^\[\]\n]{1,200})\]"
+        text = re.sub(person, lambda who: f"@{names.get(who[1], who[1])}", text)
+    text = LIST_ITEM.sub(_list_item, BRACES.sub(r"\1", text))
     for mark, rule, new in MARKUP:
         text = rule.sub(new, text) if mark in text else text
-    text = re.sub(r"^\|\|(.+?)\|\|[ \t]*$", _head_of_table, text, flags=re.MULTILINE)
+    if "||" in text:
+        text = re.sub(r"^\|\|(.+?)\|\|[ \t]*$", _head_of_table, text, flags=re.MULTILINE)
     quotes = text.split("{quote}")
     quotes[1:-1:2] = [re.sub("(?m)^", "> ", quote.strip("\n")) for quote in quotes[1:-1:2]]
     return "".join(quotes)
+
+
+def _list_item(mark: re.Match[str]) -> str:
+    return "   " * (len(mark[0].rstrip()) - 1) + ("1. " if mark[1] == "#" else "- ")
 
 
 def _head_of_table(row: re.Match[str]) -> str:
@@ -449,15 +448,15 @@ def _head_of_table(row: re.Match[str]) -> str:
 
 
 def markdown_of_html(text: str, _: Any = None) -> str:
-    """Simple HTML as Markdown; other text, which older versions of Vikunja export, stays as it is."""
+    """Return simple HTML as Markdown; other text, as older versions of Vikunja export it, stays as it is."""
     if not re.match(r"\s*<[a-zA-Z]", text):
         return text
-    from markdownify import markdownify  # only here, since it takes a third of a second
+    from markdownify import markdownify  # only here: importing it takes a third of a second
 
     text = HTML_CHECKBOX.sub(lambda item: f"<li>[{'x' if item[1] == 'true' else ' '}] ", text)
     try:
         return markdownify(text, heading_style="atx", bullets="-").strip()
-    except RecursionError:  # of thousands of elements in one another
+    except RecursionError:  # thousands of nested elements
         return text
 
 

@@ -1,7 +1,8 @@
-"""The configuration: where it is read, what each setting may be, and the secrets that it refers to."""
+"""The configuration: where it is read, the values of each setting, and the secrets that it refers to."""
 
 import base64
 import difflib
+import errno
 import json
 import os
 import re
@@ -30,11 +31,11 @@ from limits import bound
 # Kubernetes sets these variables in every container of a namespace with a service named tasks.
 INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 
-# By the command `throwaway` to the program that it runs; the last key is the owner's too, and only reads.
+# Set by the command `throwaway` for the program that it runs. The last key is the owner's, with scope read.
 GIVEN = ("TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{of}" for of in ("ADMIN", "MEMBER", "CLIENT", "READ")))
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER__SIGN_IN_NETWORKS")
 
-# How the program was called, and where config.toml and tasks.db are unless it is said; `launcher` sets both.
+# How the program was called, and the default folder of config.toml and tasks.db; `launcher` sets both.
 program, folder = "flask --app app", Path(__file__).parent
 if (called := Path(sys.argv[0])).name == "flask":
     program = f"{os.path.relpath(called)} --app app"
@@ -45,7 +46,7 @@ class SettingsError(Exception):
 
 
 def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The checked settings of the file, the environment and `overrides`, in rising precedence.
+    """Return the checked settings of the file, the environment and `overrides`, in rising precedence.
 
     Paths in the file are relative to the file, other paths to the working directory. Raises `SettingsError`.
     """
@@ -58,13 +59,13 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
         for section, values in layer.items():
             is_list = section == "webhooks"
             if not isinstance(values, list if is_list else Mapping):
-                load_settings({section: values})  # refuses it, even if the next layer would replace it
+                load_settings({section: values})  # raises, even if the next layer would replace it
             settings[section] = values if is_list else {**settings.get(section, {}), **values}
     return load_settings(settings)
 
 
 def config_file() -> Path:
-    """The path in `TASKS_CONFIG`, or that of config.toml beside this module, or where `tasks` was called."""
+    """Return the path in `TASKS_CONFIG`, or else of config.toml in `folder`."""
     return Path(os.environ.get("TASKS_CONFIG") or folder / "config.toml").absolute()
 
 
@@ -73,7 +74,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not os.environ.get("TASKS_CONFIG"):
-            return {}  # only a file that TASKS_CONFIG gives must exist
+            return {}  # only the file in TASKS_CONFIG must exist
         raise SettingsError(f"{path}: {error.strerror or error}") from error
     except RecursionError as error:
         raise SettingsError(f"{path}: its values are nested too deeply") from error
@@ -87,7 +88,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
-    """The settings in `TASKS_<SECTION>__<KEY>`, and in `TASKS_WEBHOOKS`."""
+    """Return the settings in `TASKS_<SECTION>__<KEY>` and in `TASKS_WEBHOOKS`."""
     settings: dict[str, Any] = {}
     for name, text in os.environ.items():
         if not name.startswith("TASKS_") or name in ("TASKS_CONFIG", *GIVEN) or re.fullmatch(INJECTED, name):
@@ -102,23 +103,23 @@ def _read_environment() -> dict[str, Any]:
         elif section == "webhooks":
             raise SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")
         elif not key:
-            raise SettingsError(f"{name}: name a setting, as TASKS_SERVER__BASE_URL does")
+            raise SettingsError(f"{name}: must name a setting, such as TASKS_SERVER__BASE_URL")
         else:
             settings.setdefault(section, {})[key] = value
     return settings
 
 
-# What each setting may be: fields -------------------------------------------------------------
+# The values of each setting: fields -----------------------------------------------------------
 
 PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 PROVIDER_RULE = "must be a name in lower case"
 HEADER = validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _")
-# A webhook's own header, in one line; HTTP and the service set those that begin with these words.
+# A webhook's own header, in one line. HTTP and the service set headers that begin with these words.
 TAKEN = "accept|connection|content|expect|host|keep|proxy|te|trailer|transfer|upgrade|user|webhook|x-service"
 HEADER_LINE = re.compile(rf"((?!(?i:{TAKEN})[:-])[A-Za-z0-9_-]{{1,100}}): ?([!-~](?:[ -~]{{,4000}}[!-~])?)\Z")
-NETWORK_RULE = schemas.MESSAGES | {"invalid_ip_interface": "must be a network, as 127.0.0.1/32"}
+NETWORK_RULE = schemas.MESSAGES | {"invalid_ip_interface": "must be a network, such as 127.0.0.1/32"}
 SECRET_KEYS = ("api_key", "secret", "previous_secret", "header", "password")
-OWN_PATHS = ("/api/", "/calendar/", "/enroll/", "/mcp/", "/metrics/", "/static/")  # no gateway's route
+OWN_PATHS = ("/api/", "/calendar/", "/enroll/", "/mcp/", "/metrics/", "/static/")  # not for gateway routes
 CHATS = ("slack", "discord")  # formats of webhooks besides "json"
 RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 AI_INSTRUCTIONS = (
@@ -130,7 +131,7 @@ AI_INSTRUCTIONS = (
 
 
 class Number(fields.Float):
-    """A number from `least` to `most`, or the same as text, as the environment has it."""
+    """A number from `least` to `most`, or the same as text, as in the environment."""
 
     default_error_messages = {**schemas.MESSAGES, "invalid": "must be a number"}
 
@@ -170,11 +171,11 @@ class BaseUrl(Url):
 
 
 def check_zone(name: str) -> None:
-    """Raise `ValidationError` for what is no name of a time zone, as browsers know it too."""
+    """Raise `ValidationError` if this is not the name of a time zone that browsers have too."""
     try:
-        ZoneInfo(name if name[:1].isupper() else "")  # others are the system's own, as posix/Europe/Berlin
+        ZoneInfo(name if name[:1].isupper() else "")  # posix/Europe/Berlin is only the system's
     except (LookupError, ValueError, OSError) as error:  # not found, no name, or a folder of zones
-        raise ValidationError("must be the name of a time zone, as Europe/Berlin") from error
+        raise ValidationError("must be the name of a time zone, such as Europe/Berlin") from error
 
 
 class Secret(fields.Field):
@@ -206,7 +207,7 @@ class Secret(fields.Field):
 
 
 class SecretUrl(Url):
-    """A URL; or one that is a secret, as `$NAME`, `${NAME}` or a SecretRef, loaded as SecretRef."""
+    """A URL, or a secret one: `$NAME`, `${NAME}` or a SecretRef, loaded as SecretRef."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(value, dict) or Secret.VARIABLE.fullmatch(str(value)):
@@ -214,11 +215,11 @@ class SecretUrl(Url):
         return super()._deserialize(value, *arguments, **options)
 
 
-# What each setting may be: sections -----------------------------------------------------------
+# The values of each setting: sections ---------------------------------------------------------
 
 
 def _section(schema: type[Schema]) -> fields.Nested:
-    """The field of a section; where the section is missing, its defaults apply."""
+    """Return the field of a section; the defaults of a missing section apply."""
     return fields.Nested(schema, load_default=lambda: schema().load({}))
 
 
@@ -235,7 +236,7 @@ class ServerSettings(schemas.Strict):
     def _networks_are_some(self, data: dict, **_: Any) -> None:
         sizes = [interface.network.prefixlen for interface in data["sign_in_networks"]]
         if 0 in sizes or (data["sign_in_header"] and not sizes):
-            problem = "must be the networks from which sign_in_header comes, and not everybody"
+            problem = "must be the networks from which sign_in_header comes, not all addresses"
             raise ValidationError(problem, "sign_in_networks")
 
 
@@ -305,11 +306,11 @@ class WebhookSettings(schemas.Strict):
         if data["format"] == "json" and data["secret"] is None:
             raise ValidationError("is required", "secret")
         if "name" not in data and _has_secret_url(data):
-            raise ValidationError("is required where the URL is a secret", "name")
+            raise ValidationError("is required if the URL is a secret", "name")
 
 
 def _has_secret_url(webhook: Mapping[str, Any]) -> bool:
-    """Whether who knows the URL can post: it is a reference, or of a chat."""
+    """Return whether the URL is a reference to a secret, or a chat's: whoever has it can post there."""
     return webhook.get("format") in CHATS or not isinstance(webhook.get("url"), str)
 
 
@@ -338,7 +339,7 @@ class GatewayConfig(schemas.Strict):
 
     @validates_schema
     def _paths_differ(self, data: dict, **_: Any) -> None:
-        names: dict[str, str] = {}  # of the enabled routes, by path
+        names: dict[str, str] = {}  # of enabled routes, by path
         for name, route in data["routes"].items():
             path = route["path"] = "/" + route.get("path", f"/plugins/webhooks/{name}").strip("/")
             problem = None
@@ -360,7 +361,7 @@ PluginSettings = schemas.Strict.from_dict({"entries": _section(PluginEntries)})
 
 
 class ProviderSettings(schemas.Strict):
-    """A provider of secrets, whose source decides which other keys it may and must have."""
+    """A provider of secrets. Its source decides which other keys are accepted and required."""
 
     KEYS = {
         "env": {"allowlist"},
@@ -417,7 +418,7 @@ class Configuration(schemas.Strict):
 
 
 def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
-    """The settings with their defaults. Raises `SettingsError` for the first that cannot be used."""
+    """Return the settings with their defaults. Raises `SettingsError` for the first bad one."""
     try:
         return Configuration().load(raw)
     except ValidationError as error:
@@ -426,8 +427,9 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     field = re.sub(r"\.(key|value)(?=\.|$)", "", field)
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
-    of_port = "; PORT in the environment is the port" if field == "server.port" else ""
-    hint = f"; did you mean {near[0]}?" if near else of_port
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if field == "server.port":
+        hint = "; set PORT in the environment"
     raise SettingsError(f"{field} {message}{hint}")
 
 
@@ -437,43 +439,43 @@ def port_of(base_url: str) -> int:
 
 
 def without_paths(text: str) -> str:
-    """The text for the log: a webhook without a name has that of its URL, whose path may be secret."""
+    """Return the text without the paths of URLs: a webhook's URL, which may be secret, may be its name."""
     return re.sub(r"(\w+://[^/?#\s]+)[/?#]\S+?(?=:?(?:\s|$))", r"\1/…", text)
 
 
 # Secrets --------------------------------------------------------------------------------------
 
-EXEC_SECONDS = bound("EXEC_SECONDS", 5.0)  # for a program's answer
-SECRET_BYTES = 1024 * 1024  # of a file with secrets, and of a program's output
+EXEC_SECONDS = bound("EXEC_SECONDS", 5.0)  # for a program's output
+SECRET_BYTES = 1024 * 1024  # the most that a file or a program's output may have
 
 SecretRef = dict[str, str]  # as `Secret` loads it
 Provider = dict[str, Any]
 
 
 class Unresolved(LookupError):
-    """A secret that cannot be resolved; the message says why, and never contains a secret."""
+    """A secret that cannot be resolved. The message says why and contains no secret."""
 
 
 class Unset(Unresolved):
-    """A secret whose environment variable is not set for this process."""
+    """A secret whose environment variable is not set in this process."""
 
 
 def resolve(references: list[SecretRef], providers: dict[str, Provider]) -> list[str | Unresolved]:
-    """The secret of each reference, in order, or an `Unresolved`; each provider is asked once."""
+    """Return the secret of each reference, in order, or an `Unresolved`; each provider is called once."""
     providers = {"default": {"source": "env"}, **providers}  # the environment needs no configuration
     ids: dict[tuple[str, str], dict[str, None]] = {}  # of each provider, without duplicates
     for reference in references:
         if "value" not in reference:
             ids.setdefault((reference["source"], reference["provider"]), {})[reference["id"]] = None
-    with ThreadPoolExecutor(max(len(ids), 1)) as pool:  # one may take `EXEC_SECONDS`
-        answers = pool.map(lambda place: _ask(place, list(ids[place]), providers), ids)
+    with ThreadPoolExecutor(max(len(ids), 1)) as pool:  # each may take `EXEC_SECONDS`
+        answers = pool.map(lambda key: _ask(key, [*ids[key]], providers), ids)
         secrets = dict(zip(ids, answers, strict=True))
     return [reference.get("value") or _checked(reference, secrets) for reference in references]
 
 
-def _ask(place: tuple[str, str], ids: list[str], providers: dict[str, Provider]) -> dict[str, Any]:
-    """What the provider of this source and alias has for each id, or `Unresolved`."""
-    source, alias = place
+def _ask(key: tuple[str, str], ids: list[str], providers: dict[str, Provider]) -> dict[str, Any]:
+    """Return the secret of each id from the provider with this source and alias, or an `Unresolved`."""
+    source, alias = key
     try:
         provider = providers.get(alias, {})
         if provider.get("source") != source:
@@ -519,25 +521,29 @@ def _from_file(alias: str, provider: Provider, ids: list[str]) -> dict[str, Any]
 
 
 def _read_private(path: Path) -> str:
-    """The text of a file that only the current user can open. Raises `Unresolved` and `OSError`."""
+    """Return the text of a file that only the current user can open. Raises `Unresolved` and `OSError`."""
     if not path.is_absolute():
         raise Unresolved(f"{path} is not an absolute path")
-    # Not through a symbolic link, and without waiting for the writer of a pipe.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unresolved(f"{path} is not a regular file")
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise Unresolved(f"{path} must belong to the current user, without access for others (chmod 600)")
-        content = file.read(SECRET_BYTES + 1)
-    if len(content) > SECRET_BYTES:
-        raise Unresolved(f"{path} is larger than 1 MiB")
+    content, status = read_file(path, SECRET_BYTES)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Unresolved(f"{path} must belong to the current user, without access for others (chmod 600)")
     return content.decode("utf-8-sig")
 
 
+def read_file(path: Path, most: int) -> tuple[bytes, os.stat_result]:
+    """Return the bytes and the status of a regular file of at most `most` bytes. Raises `OSError`."""
+    # Not through a symbolic link, and without waiting for the writer of a pipe.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"has {status.st_size} bytes; at most {most} are allowed", str(path))
+        return file.read(most), status
+
+
 def _at_pointer(document: Any, pointer: str) -> Any:
-    """The value to which a JSON pointer (RFC 6901) refers, or an `Unresolved`."""
+    """Return the value at a JSON pointer (RFC 6901), or an `Unresolved`."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list) and step.isascii() and step.isdigit() and int(step) < len(document):
@@ -566,11 +572,11 @@ def _from_program(alias: str, provider: Provider, ids: list[str]) -> dict[str, A
         return {ids[0]: output.decode().removesuffix("\n").removesuffix("\r")}
     if answer["protocolVersion"] != 1 or not isinstance(answer.get("values"), dict):
         raise Unresolved("the program answered in another version of the protocol")
-    return {id: answer["values"].get(id, Unresolved("the program has no such secret")) for id in ids}
+    return {id: answer["values"].get(id, Unresolved("the program does not return this secret")) for id in ids}
 
 
 def _check_program(command: Path) -> None:
-    """Raise `Unresolved` for a program that users other than root and the current one can change."""
+    """Raise `Unresolved` if users other than root and the current one can change the program."""
     if not command.is_absolute():
         raise Unresolved(f"{command} is not an absolute path")
     status = command.lstat()
@@ -581,14 +587,14 @@ def _check_program(command: Path) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str], request: bytes) -> bytes:
-    """The output of a program for this input. Raises `Unresolved` when the program fails."""
+    """Return the output of a program for this input. Raises `Unresolved` if the program fails."""
     program = Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
         command, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
     )
     with program:
         try:
             output, _ = program.communicate(request, EXEC_SECONDS)
-        except TimeoutExpired as error:  # also where a child of the program keeps its output open
+        except TimeoutExpired as error:  # also if a child of the program keeps its output open
             raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s") from error
         finally:
             with suppress(ProcessLookupError, PermissionError):
@@ -604,7 +610,7 @@ SECRET_SOURCES = {"env": _from_environment, "file": _from_file, "exec": _from_pr
 
 
 def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any]) -> dict[str, Any]:
-    """The secrets that are set, by their settings. Raises `Unresolved`, naming the first that fails."""
+    """Return the secrets that are set, by their settings. Raises `Unresolved`, naming the first bad one."""
     given = {name: reference for name, reference in references.items() if reference is not None}
     secrets = dict(zip(given, resolve(list(given.values()), config["SECRETS"]["providers"]), strict=True))
     for name, secret in secrets.items():
@@ -614,20 +620,18 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
 
 
 PROXY_URL = r"http://(?:[!-?A-~]+:[!-?A-~]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::[1-9]\d{0,4})?/?\Z"
+HEADER_RULE = "must be one line `Name: value` with a header that HTTP and the service do not set"
+PROXY_RULE = "must be http://host:port or http://user:password@host:port"
 # How a secret is checked, by the last part of its setting; others are keys.
 SECRET_CHECKS: dict[str, Any] = {
     "url": Url(2000).deserialize,
-    "header": validate.Regexp(
-        HEADER_LINE, error="must be one line `Name: value`, of a header that is not ours"
-    ),
-    "delivery.proxy": validate.Regexp(
-        PROXY_URL, error="must be http://host:port or http://user:password@host:port"
-    ),
+    "header": validate.Regexp(HEADER_LINE, error=HEADER_RULE),
+    "delivery.proxy": validate.Regexp(PROXY_URL, error=PROXY_RULE),
 }
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The webhooks with `url`, `secrets`, own `headers`, `proxy`, `shown_url`, and the `base_url` of tasks.
+    """Return the webhooks with `url`, `secrets`, own `headers`, `proxy`, `shown_url` and tasks' `base_url`.
 
     Raises `LookupError`, naming the webhook of a bad secret.
     """
@@ -647,28 +651,33 @@ def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
         except ValueError as error:
             raise LookupError(f"{without_paths(setting)}: base64 must follow whsec_") from error
     for webhook in config["WEBHOOKS"]:
-        secrets = [resolved.get(f"webhooks: {webhook['name']}: {key}") for key in keys]
-        url = resolved.get(f"webhooks: {webhook['name']}: url", webhook["url"])
+        setting = f"webhooks: {webhook['name']}"
+        url = resolved.get(f"{setting}: url", webhook["url"])
         parts = urlsplit(url)
-        shown = f"{parts.scheme}://{parts.netloc}/…" if _has_secret_url(webhook) else url
-        header = HEADER_LINE.fullmatch(resolved.get(f"webhooks: {webhook['name']}: header", ""))
-        more = {"shown_url": shown, "base_url": config["SERVER"]["base_url"], "proxy": resolved.get(proxy)}
-        more |= {"headers": {header[1]: header[2]} if header else {}}
-        webhooks.append({**webhook, **more, "url": url, "secrets": list(filter(None, secrets))})
+        header = HEADER_LINE.fullmatch(resolved.get(f"{setting}: header", ""))
+        more = {
+            "url": url,
+            "shown_url": f"{parts.scheme}://{parts.netloc}/…" if _has_secret_url(webhook) else url,
+            "headers": {header[1]: header[2]} if header else {},
+            "proxy": resolved.get(proxy),
+            "base_url": config["SERVER"]["base_url"],
+            "secrets": [resolved[f"{setting}: {key}"] for key in keys if f"{setting}: {key}" in resolved],
+        }
+        webhooks.append(webhook | more)
     return webhooks
 
 
 def signing_key(secret: str) -> bytes:
-    """The key's bytes, which after `whsec_` are in base64 (Standard Webhooks). Raises `ValueError`."""
+    """Return the key's bytes, in base64 after `whsec_` (Standard Webhooks). Raises `ValueError`."""
     if secret.startswith("whsec_"):
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     return secret.encode()
 
 
 def bootstrap_key(config: dict[str, Any]) -> str | None:
-    """The first owner's API key, or None where none is set. Raises `LookupError` for a bad key."""
-    # The first 12 characters are stored and shown, so that a short key would not be secret; and clients
-    # send the key in a header, which holds visible ASCII characters (RFC 9110, section 5.5).
+    """Return the first owner's API key, or None if none is set. Raises `LookupError` for a bad key."""
+    # The first 12 characters are stored and shown, so a short key would not be secret. Clients send the key
+    # in a header, which contains visible ASCII characters (RFC 9110, section 5.5).
     name = "bootstrap.api_key"
     key = resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config).get(name)
     if key is not None and not re.fullmatch("[!-~]{32,255}", key):
@@ -677,13 +686,13 @@ def bootstrap_key(config: dict[str, Any]) -> str | None:
 
 
 def mail_password(config: dict[str, Any]) -> str | None:
-    """The password of the mail server, or None where none is set. Raises `LookupError`."""
+    """Return the password of the mail server, or None if none is set. Raises `LookupError`."""
     name = "mail.password"
     return resolve_all({name: config["MAIL"]["password"]}, config).get(name)
 
 
 def exposed_secrets(config: dict[str, Any]) -> list[str]:
-    """A problem, if users outside the server's group can read secrets in the configuration file."""
+    """Return a problem if users outside the server's group can read secrets in the configuration file."""
     path = config["CONFIG_FILE"]
     if not path.exists():
         return []
@@ -691,12 +700,12 @@ def exposed_secrets(config: dict[str, Any]) -> list[str]:
     others = stat.S_IRWXO if status.st_gid == os.getegid() else stat.S_IRWXO | stat.S_IRWXG
     if not status.st_mode & others or not _holds_secret(tomllib.loads(path.read_text(encoding="utf-8"))):
         return []
-    problem = "holds secrets in clear text, and users outside the server's group can open it; chmod 640 it"
+    problem = "contains secrets in clear text, and users outside its group can read it; run chmod 640"
     return [f"{path} {problem}"]
 
 
 def _holds_secret(value: Any, name: str = "") -> bool:
-    """Whether a value is or contains a secret in clear text, and not only a reference to a secret."""
+    """Return whether a value is or contains a secret in clear text; a reference to a secret is none."""
     if isinstance(value, list):
         return any(_holds_secret(item, name) for item in value)
     if isinstance(value, dict):

@@ -1,16 +1,13 @@
 """A workspace's tasks as files: CSV for spreadsheets, JSON lines with everything that belongs to them."""
 
 import csv
-import errno
 import io
-import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -26,25 +23,26 @@ from database import Row, Statement, caseless, columns, digest, json_object, pla
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
 from models import HIDDEN, Attachment, AttachmentContent, Blocker, Comment, Milestone, Project, Task
+from settings import read_file
 from times import first_id
 
-# The columns that an import knows.
+# The columns that an import reads.
 IMPORTED = [
     *["title", "description", "status", "priority", "project", "milestone", "assignee"],
     *["start_date", "due_date", "labels", "external_id", "creator", "blocked_by", "metadata"],
     *["repeat", "repeat_from", "repeats", "created_at", "completed_at", "id", "number"],
 ]
-OWN = ["version", "updated_at"]  # columns of an export, of which each workspace has its own
-ONLY_NEW = ("id", "number", "rank", "repeats", "created_at", "created_by")  # which only a new task takes
+OWN = ["version", "updated_at"]  # exported, and ignored by an import: each workspace has its own
+ONLY_NEW = ("id", "number", "rank", "repeats", "created_at", "created_by")  # set for a new task only
 EXPORTED = ["number", *IMPORTED[:-1], *OWN]
-TIMES = ("_at", "_date")  # ends of the names of fields that hold a time
+TIMES = ("_at", "_date")  # ends of the names of fields that contain a time
 PAGE = 500  # tasks that an export reads at a time
-# The number of a task in a text, where the page makes it a link (`NUMBER` in markdown.js), and is no code.
+# A task's number in a text, where the page makes it a link (`NUMBER` in markdown.js); in code it makes none.
 REFERENCE = re.compile(r"```.*?```|`[^`\n]*`|(?<![^\W_])(?<![#&/\\])#(\d{1,9})(?![^\W_])", re.DOTALL)
-# A cell that a spreadsheet would take for a formula, behind the apostrophes of earlier exports.
+# A cell that a spreadsheet would run as a formula, also after the apostrophes of earlier exports.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
-Words = dict[str, dict[str, str]]  # by field, what other words for statuses and priorities mean
+Words = dict[str, dict[str, str]]  # by field, the meaning of other words for statuses and priorities
 Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 
 
@@ -52,12 +50,12 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 class Report:
     done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
-    # What was left out: of how many tasks (or others), the last line of which it was, and an example.
+    # All that was left out, by its name and kind of line: how many lines, the last of them, and an example.
     dropped: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)  # of lines that cannot be taken
+    problems: list[str] = field(default_factory=list)  # of lines that cannot be imported
 
     def drop(self, what: str, line: str, noun: str = "task", example: str = "") -> None:
-        """Count the line, once, among those of which this was left out."""
+        """Report that `what` of this line is left out; a line counts once."""
         dropped = self.dropped.setdefault((what, noun), [0, "", example])
         if dropped[1] != line:
             dropped[:2] = dropped[0] + 1, line
@@ -71,37 +69,39 @@ class Report:
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 
-# What months begin with, in the languages in which programs and spreadsheets write them.
+# The first letters of months, in the languages in which programs and spreadsheets write them.
 _MONTHS = "jan ene gen sty jän|feb fév fev lut|mar mär mrt|apr abr avr kwi|may mai mag mei maj|jun juin giu"
 _MONTHS += " cze|jul juil lug lip|aug ago aoû sie|sep set wrz|oct okt ott out paź|nov lis|dec dez dic déc gru"
 MONTHS = {word: month for month, words in enumerate(_MONTHS.split("|"), 1) for word in words.split()}
 
 
 class Dates:
-    """Reads dates as people and programs write them: 31.12.2026, 12/Mar/26 9:41 AM, Oct 5 2026 at 10:00."""
+    """Reads dates as people and programs write them: 31.12.2026, 12/Mar/26 9:41 AM, Oct 5 2026 at 10:00.
+
+    `order` is "dmy", "mdy" or None. Without one, `texts` yields all dates of the file, which may show it.
+    """
 
     DATE = re.compile(r"(\d+|[^\W\d_]+)(?:\.? |, |[./-])(\d+|[^\W\d_]+)(?:\.? |, |[./-])(\d+)")
     CLOCK = re.compile(r"(?:,? (?:at )?|T)(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?([AaPp])[Mm])?|")
     SLASHED = re.compile(r"(\d\d?)[/-](\d\d?)[/-]\d")
 
     def __init__(self, order: str | None, texts: Callable[[], Iterator[str]]):
-        """Without an `order` (dmy or mdy), `texts`, all dates of the file, may show which it is."""
         self.given, self.texts = order, texts
 
     @cached_property
     def order(self) -> str | None:
-        """Whether the day (dmy) or the month is first in dates with slashes; None if that is not clear."""
+        """The order of day and month in dates with slashes, or None if that is unclear."""
         found = [(int(date[1]), int(date[2])) for date in map(self.SLASHED.match, self.texts()) if date]
-        dates = [date for date in found if min(date) < 13]  # others are no dates
+        dates = [date for date in found if min(date) < 13]  # others are not dates
         orders = [order for at, order in enumerate(("mdy", "dmy")) if all(date[at] < 13 for date in dates)]
         is_clear = len(orders) == 1 or all(a == b for a, b in dates)
         return self.given or (orders[0] if orders and is_clear else None)
 
     def read(self, text: str, where: str, zone: str = "") -> str | None:
-        """The date or time as the API takes it, or None. Raises `ValueError` if it may be one of two."""
+        """Return the date or time as the API accepts it, or None. Raises `ValueError` if it is ambiguous."""
         if schemas.Instant.PATTERN.fullmatch(text):
             return text if text > "1970" else None
-        if re.fullmatch("[0-9a-f]{24}", text):  # an id of Trello's, which begins with its time
+        if len(text) == 24 and re.fullmatch("[0-9a-f]{24}", text):  # a Trello id begins with its time
             return datetime.fromtimestamp(int(text[:8], 16), UTC).isoformat()
         date = self.DATE.match(text)
         clock = self.CLOCK.fullmatch(text, date.end()) if date else None
@@ -110,7 +110,7 @@ class Dates:
         order = "mdy" if date[1].isalpha() else "ymd" if len(date[1]) == 4 else "dmy"
         if self.SLASHED.match(text) and not (order := self.order or ""):
             choice = "add --dates dmy or --dates mdy"
-            raise ValueError(f'{where}: "{text}" may begin with the day or with the month; {choice}')
+            raise ValueError(f'{where}: "{text}" may begin with the day or the month; {choice}')
         part = dict(zip(order, date.groups(), strict=True))
         month, hour = part["m"].lower(), int(clock[1] or 0)
         if clock[4]:
@@ -119,23 +119,20 @@ class Dates:
             number = MONTHS.get(month[:4]) or MONTHS.get(month[:3]) or int(month)
             year = int(part["y"]) + {2: 2000, 4: 0}[len(part["y"])]
             moment = datetime(year, number, int(part["d"]), hour, int(clock[2] or 0), int(clock[3] or 0))
-            zoned = moment.replace(tzinfo=_zone_of(zone))
-            return (zoned if moment.hour or moment.minute else moment.date()).isoformat()
+            if not (moment.hour or moment.minute):
+                return moment.date().isoformat()
+            tz = schemas.Instant.zone
+            with suppress(ValueError, KeyError, OSError):
+                tz = ZoneInfo(zone) if zone else tz
+            return moment.replace(tzinfo=tz).isoformat()
         return None
-
-
-def _zone_of(name: str) -> tzinfo:
-    """The time zone of this name, or the workspace's if there is none."""
-    with suppress(KeyError, ValueError, OSError):
-        return ZoneInfo(name) if name else schemas.Instant.zone
-    return schemas.Instant.zone
 
 
 # Reading --------------------------------------------------------------------------------------
 
 
 def read(text: str, words: Words, order: str | None) -> list[Line]:
-    """The lines of a file of JSON lines, or of CSV with dates in this `order` (dmy or mdy)."""
+    """Return the lines of a file of JSON lines, or of CSV with dates in this `order` (as of `Dates`)."""
     lines = list(read_json_lines(text)) if text.lstrip()[:1] in ("{", "[") else read_csv(text, order)
     for name, values in words.items():
         for _, fields in lines if values else ():
@@ -145,7 +142,7 @@ def read(text: str, words: Words, order: str | None) -> list[Line]:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file in UTF-8, in UTF-16 with its mark, or in Windows' Latin-1. Raises `ValueError`."""
+    """Return the text of a file in UTF-8, UTF-16 with a byte order mark, or cp1252. Raises `ValueError`."""
     for encoding in ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig", "cp1252"):
         with suppress(UnicodeDecodeError):
             return data.decode(encoding)
@@ -159,38 +156,38 @@ def read_json_lines(text: str) -> Iterator[Line]:
             if line.strip():
                 yield f"line {number}", strictjson.load_json(line.encode())
         except (ApiError, ValidationError) as error:
-            problem = f"line {number}: this is JSON, but no object in one line ({error})"
-            raise ValueError(f"{problem}; what another program has exported takes --from") from error
+            problem = f"line {number}: must be one JSON object in one line ({error})"
+            raise ValueError(f"{problem}; for another program's export add --from") from error
 
 
 def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each row's first line, and its cells. Raises `ValueError`."""
     head, _, rest = text.partition("\n")
-    delimiter, first = max(",;\t", key=head.count), 1
-    if said := re.fullmatch("sep=(.)\r?", head):  # Excel's own line, before the columns
-        delimiter, text, first = said[1], rest, 2
-    reader, line = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), first
+    delimiter, line = max(",;\t", key=head.count), 1
+    if named := re.fullmatch("sep=(.)\r?", head):  # Excel's own line, before the columns
+        delimiter, text, line = named[1], rest, 2
+    reader, offset = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), line
     try:
         for cells in reader:
             yield line, cells
-            line = reader.line_num + first
+            line = reader.line_num + offset
     except csv.Error as error:
         raise ValueError(f"line {line}: {error}") from error
 
 
 def columns_of(cells: list[str]) -> list[str]:
-    """The names of columns; one that has none gets one for the report."""
-    return [name.strip() or f"{place}, which has no name" for place, name in enumerate(cells, 1)]
+    """Return the names of columns; one without a name gets one for the report."""
+    return [name.strip() or f"{number}, which has no name" for number, name in enumerate(cells, 1)]
 
 
 def read_csv(text: str, order: str | None) -> list[Line]:
-    """The rows, each with its cells that hold something. Raises `ValueError` with a line for each problem."""
+    """Return the rows without their empty cells. Raises `ValueError` with a line for each problem."""
     rows = cells_of(text)
     columns = columns_of([name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]])
     lines, problems = list[Line](), list[str]()
     if "title" not in columns:
-        known, found = ", ".join(IMPORTED), ", ".join(columns[:20])
-        problems.append(f"line 1: there is no column title; known columns: {known}; found: {found or 'none'}")
+        accepted, found = ", ".join(IMPORTED), ", ".join(columns[:20]) or "none"
+        problems.append(f"line 1: column title is missing; accepted columns: {accepted}; found: {found}")
     problems += [f"line 1: several columns {name}" for name in EXPORTED if columns.count(name) > 1]
     timed = [name for name in IMPORTED if name in columns and name.endswith(TIMES)]
     dates = Dates(order, lambda: (cells[name] for _, cells in lines for name in timed if name in cells))
@@ -216,29 +213,29 @@ def read_csv(text: str, order: str | None) -> list[Line]:
 
 
 def unquoted(cell: str) -> str:
-    """The cell without the apostrophe that `quoted` puts before formulas."""
+    """Return the cell without the apostrophe that `quoted` puts before formulas."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def quoted(value: Any) -> Any:
-    """The value of a cell, with an apostrophe before what a spreadsheet would take for a formula."""
+    """Return the value of a cell, with an apostrophe before what a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
 def word_of(cell: str) -> str:
-    """The word of the API that a cell means, such as `in_progress` for "In Progress"."""
+    """Return the API's word for a cell, such as `in_progress` for "In Progress"."""
     word = re.sub(r"[\s-]+", "_", cell.strip().lower())
     return "todo" if word == "to_do" else word
 
 
 def json_of(cell: str) -> Any:
-    """The JSON value in a cell, or the cell where it is none."""
+    """Return the JSON value in a cell, or the cell if it is not JSON."""
     with suppress(ApiError):
         return strictjson.parse_json(cell.encode())
     return cell
 
 
-# How cells are read that hold no text.
+# How to read cells that contain something other than text.
 CELLS: dict[str, Callable[[str], Any]] = {
     **{"status": word_of, "priority": word_of, "number": json_of, "metadata": json_of},
     **{"repeat_from": word_of, "repeats": json_of},
@@ -254,32 +251,32 @@ class Import:
     """Stores lines as projects, milestones and tasks, and finds by id or name what they refer to."""
 
     def __init__(self, lines: list[Line], report: Report, former: dict[str, str] | None, **options: Any):
-        """Check the lines, before others must wait for it.
+        """Check the lines; this takes long, and needs no write lock.
 
-        `former` has the external ids that version 1.2 gave to tasks of another program, by those of today; it
-        is None for a file of this service. Options are the `project` of lines that name none, the folder
-        `files` with the attachments, and how many bytes each may have at `most`.
+        `former` contains the external ids that version 1.2 gave to tasks of another program, by the present
+        ones. It is None for a file of this service. The options are the `project` of lines that name none,
+        the folder `files` with the attachments, and the `most` bytes that an attachment may have.
         """
         self.report, self.former = report, former
         self.project, self.files, self.most = options["project"], options["files"], options["most"]
-        self.lines: list[tuple[str, str, Row]] = []  # the name of each, its kind, and what is checked
+        self.lines: list[tuple[str, str, Row]] = []  # the name, the kind and the checked fields of each
         for line, fields in lines:
             kind = fields.pop("kind", "task")
             with self.problems_noted(line):
                 if kind not in [*schemas.IMPORTS]:
                     raise Invalid(("kind", f"must be one of {', '.join(schemas.IMPORTS)}"))
                 schema = schemas.IMPORTS[kind]
-                known = {name: value for name, value in fields.items() if name in schema.fields}
-                for name in fields if len(known) < len(fields) else ():
-                    if name not in known and name not in OWN:
+                for name in [name for name in fields if name not in schema.fields]:
+                    del fields[name]
+                    if name not in OWN:
                         self.report.drop(f"column {name}", line, kind)
-                if known.get("completed_at") and "status" not in known and kind == "task":
-                    known["status"] = "done"
-                self.lines.append((line, kind, schema.load(known)))
+                if fields.get("completed_at") and "status" not in fields and kind == "task":
+                    fields["status"] = "done"
+                self.lines.append((line, kind, schema.load(fields)))
 
     @contextmanager
     def problems_noted(self, line: str) -> Iterator[None]:
-        """Note why a line cannot be taken."""
+        """Report why a line cannot be imported."""
         try:
             yield
         except (Invalid, ValidationError) as error:
@@ -288,9 +285,10 @@ class Import:
             self.report.problems.append(f"{line}: {text}")
 
     def store(self, transaction: Transaction) -> Report:
-        """Store each line, or note why not; what a line does not have stays as it is.
+        """Store each line or report why it cannot be stored, and return the report.
 
-        It changes the task with its id, external id or number, the project or milestone with its id or name.
+        A line changes the task with its id, external id or number, or the project or milestone with its id or
+        name. Fields that the line does not contain stay as they are.
         """
         self.transaction, people = transaction, Member.everyone()
         transaction.notifies = False
@@ -298,10 +296,10 @@ class Import:
         self.places: dict[tuple[str | None, str], list[str]] = {}  # projects and milestones (`name_of`)
         for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):
             self.places.setdefault(name_of(row), []).append(row["id"])
-        self.numbers: dict[Any, int] = {}  # of tasks by those in their lines
-        self.tasks: dict[str, str] = {}  # their ids, and their lines
-        self.new, self.changed = set[str](), set[str]()  # their ids
-        self.later: list[tuple[str, Callable[[], Any]]] = []  # what needs all tasks, with its line
+        self.numbers: dict[Any, int] = {}  # of tasks here, by their numbers in the file
+        self.tasks: dict[str, str] = {}  # the lines of tasks, by their ids
+        self.new, self.changed = set[str](), set[str]()  # ids of tasks
+        self.later: list[tuple[str, Callable[[], Any]]] = []  # steps that need all tasks, with their lines
         if self.former is not None:
             self.settle_numbers()
         for line, kind, fields in self.lines:
@@ -319,7 +317,7 @@ class Import:
         return self.report
 
     def store_place(self, line: str, table: Any, fields: Row) -> None:
-        """Make the project or milestone of a line, or change the one with its id, or without one its name."""
+        """Add the project or milestone of a line, or change the one with its id or else its name."""
         of = {"project_id": self.place(Project, fields)} if table is Milestone else {}
         self.find_member(line, fields, "owner", "owner_id", "project")
         is_archived = fields.get("status") == "archived" and fields.pop("status")
@@ -345,7 +343,10 @@ class Import:
         return row["id"]
 
     def place(self, table: Any, fields: Row, own: str | None = None, **of: str) -> Any:
-        """The id of the project or milestone that a line names, or its own; a missing one is made."""
+        """Return the id of the project or milestone that a line names, which is added if it is missing.
+
+        `own` is the one that the task has; it stays if the line names no project, or repeats its name.
+        """
         id, name = (fields.pop(key, None) for key in (f"{table.NOUN}_id", table.NOUN))
         if id and table.stored_row.one(id=id):
             return id
@@ -366,26 +367,26 @@ class Import:
         return ids[0]
 
     def find_member(self, line: str, fields: Row, role: str, column: str, noun: str = "task") -> None:
-        """Put a member's id in place of the address or whole name; that nobody has it is noted."""
+        """Replace an e-mail address or full name by the member's id, or report that no member has it."""
         if role in fields:
             who = fields.pop(role)
             ids = self.members.get(caseless(who), []) if who else [None]
             if len(ids) == 1:
                 fields[column] = ids[0]
             else:
-                self.report.drop(f"{role} {who}, who is no member", line, noun)
+                self.report.drop(f"{role} {who}, who is not a member", line, noun)
 
     def stored_task(self, *, id: str = "", external_id: str = "", number: int = 0, **_: Any) -> Any:
-        """The task with this id, else external id; a number counts where a line has neither."""
+        """Return the task with this id or else external id; the number counts if a line has neither."""
         if task := Task.stored_row.one(id=id):
             return task
         by_number = None if id or external_id else Task.by_number.value(number=number)
         return Task.stored_row.one(id=Task.by_external_id.value(external_id=external_id) or by_number)
 
     def settle_numbers(self) -> None:
-        """Let `#12` in texts of another program lead to the task with this number there, or be plain text.
+        """Let `#12` in another program's texts lead to the task that has this number there, or be plain text.
 
-        A task whose number another one has comes last, so that none of the others loses its number to it.
+        Tasks whose numbers are taken are stored last, so that they take no other task's number.
         """
         counts = Counter(fields["number"] for _, _, fields in self.lines if "number" in fields)
         taken = {number for number, count in counts.items() if count > 1}
@@ -405,11 +406,11 @@ class Import:
                     )
 
     def store_task(self, line: str, fields: Row) -> None:
-        """Raises `ValidationError` and `Invalid`."""
+        """Add or change the task of a line. Raises `ValidationError` and `Invalid`."""
         task, number = self.stored_task(**fields), fields.get("number")
         if task and task["id"] in self.tasks:
             name = next(name for name in ("id", "external_id", "number") if fields.get(name))
-            raise Invalid((name, f"is that of {self.tasks[task['id']]} too"))
+            raise Invalid((name, f"is the same as in {self.tasks[task['id']]}"))
         own: Row = task or {}
         self.find_member(line, fields, "assignee", "assignee_id")
         self.find_member(line, fields, "creator", "created_by")
@@ -421,7 +422,7 @@ class Import:
         if fields.keys() & {"milestone", "milestone_id"}:
             own_id = own.get("milestone_id")
             fields["milestone_id"] = self.place(Milestone, fields, own_id, project_id=project_id)
-        if fields.get("status", "") is None:  # it is open, and not known how far
+        if fields.get("status", "") is None:  # it is open; the file does not say which status
             fields["status"] = "todo" if own.get("status", "done") == "done" else own["status"]
         completed_at = fields.pop("completed_at", None)
         if completed_at and fields.get("status") == "done":
@@ -439,9 +440,9 @@ class Import:
             if number and Task.by_number.value(number=number):
                 self.report.drop("number, which another task has", line)
                 del made["number"]
-            if "repeats" in made:  # the number of a line before
+            if "repeats" in made:  # the number of a task in an earlier line
                 made["repeats"] = self.numbers.get(made["repeats"])
-            if "number" not in made:  # a rank that goes with a number may be that of another task here
+            if "number" not in made:  # another task here may have the rank that goes with it
                 made.pop("rank", None)
             task = Task.add(self.transaction, **fields, **made)
             self.new.add(task["id"])
@@ -456,7 +457,7 @@ class Import:
             self.add_file(line, task, part)
 
     def block(self, id: str, blockers: list[int | str]) -> None:
-        """Let these tasks block this one; a number is that in the file, if a task has it there."""
+        """Let these tasks block this one; their numbers are those in the file, or else those here."""
         fields = {"blocked_by": [self.numbers.get(one, one) for one in blockers]}
         if Task.edit(self.transaction, id, fields, None)[1]:
             self.changed.add(id)
@@ -464,12 +465,13 @@ class Import:
     def store_comments(self, line: str, task: Row, comments: list[Row]) -> None:
         """Add the comments that the task does not have, and change those that were edited.
 
-        A comment without an id is the one of the same time and content, or if another program's file has all
-        of them, one of the same time. A new one gets the same id each time.
+        A comment without an id is the stored one of the same time and content. In another program's file,
+        which contains all comments, it may also be an edited one of the same time. The id of a new comment is
+        the same in each import.
         """
         stored = [] if task["id"] in self.new else Comment.written.all(task_id=task["id"])
         left = {row["id"]: row for row in stored}
-        places = Counter[Any]()  # of comments among those of the same time
+        counts = Counter[Any]()  # of comments by their times
         for comment in comments:
             content, author = comment.pop("content"), comment.pop("author", "")
             at: Any = comment.setdefault("created_at", task["created_at"])
@@ -483,9 +485,9 @@ class Import:
                 same = [one for one in left.values() if one["created_at"] == at]
                 equal = [one for one in same if one["content"] in (content, text)]
                 row = next(iter(equal or (same if self.former is not None else ())), None)
-                first, last = first_id(at), digest(task["id"] + content)[:12]
-                comment["id"] = f"{first[:15]}{places[at] & 0xFFF:03x}{first[18:24]}{last}"
-                places[at] += 1
+                start, end = first_id(at), digest(task["id"] + content)[:12]
+                comment["id"] = f"{start[:15]}{counts[at] & 0xFFF:03x}{start[18:24]}{end}"
+                counts[at] += 1
             elif not row and Comment.stored_row.one(id=comment["id"]):
                 self.report.drop("comment with the id of another one", line)
                 continue
@@ -501,14 +503,14 @@ class Import:
             self.changed.add(task["id"])
 
     def add_file(self, line: str, task: Row, described: Row) -> None:
-        """Add an attachment that the task does not have. Raises `Invalid` where its file cannot be read."""
+        """Add an attachment that the task does not have. Raises `Invalid` if its file cannot be read."""
         if Attachment.stored_row.one(id=described["id"]):
             return
         if self.files is None:
-            self.report.drop("attachment, which --files takes", line)
+            self.report.drop("attachment, which needs --files", line)
             return
         try:
-            data = read_file(self.files / described["id"], self.most)
+            data, _ = read_file(self.files / described["id"], self.most)
         except OSError as error:
             raise Invalid(("attachments", f"{error.filename}: {error.strerror}")) from error
         self.find_member(line, described, "creator", "created_by")
@@ -516,23 +518,8 @@ class Import:
         self.changed.add(task["id"])
 
 
-def read_file(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file of at most `most` bytes.
-
-    Raises `OSError` for others, such as a link to a file elsewhere.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):  # a pipe would hold up all writers
-            raise OSError(errno.EINVAL, "is not a file", str(path))
-        if status.st_size > most:
-            problem = f"has {status.st_size} bytes, of which limits.max_attachment_bytes allows {most}"
-            raise OSError(errno.EFBIG, problem, str(path))
-        return file.read(most)
-
-
 def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:
-    """The ids of the rows by their names, which several may share."""
+    """Return the ids of the rows by their names, which several rows may share."""
     ids: dict[str, list[str]] = {}
     for row in rows:
         ids.setdefault(caseless(row[field]), []).append(row["id"])
@@ -540,7 +527,7 @@ def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:
 
 
 def name_of(row: Row) -> tuple[str | None, str]:
-    """The name by which a project, or a milestone of one, is found."""
+    """Return the key by which a project, or a milestone of one, is found."""
     return row.get("project_id"), caseless(row.get("name") or row["title"])
 
 
@@ -548,7 +535,7 @@ def name_of(row: Row) -> tuple[str | None, str]:
 
 
 def exported_tasks() -> Iterator[Row]:
-    """Yield all tasks in the order of their numbers, with names beside ids, and what belongs to them."""
+    """Yield all tasks in the order of their numbers, with names, blockers, comments and attachments."""
     last = 0
     while tasks := _exported()["task"].all(last=last, most=PAGE):
         last = tasks[-1]["number"]
@@ -557,7 +544,7 @@ def exported_tasks() -> Iterator[Row]:
 
 @lru_cache(maxsize=1)
 def _exported() -> dict[str, Statement]:
-    """The queries of an export by the kinds of its lines."""
+    """Return the queries of an export by the kinds of its lines."""
     assignee, creator = Member.alias("assignee"), Member.alias("creator")
     projects = Project.select(*columns(Project, "owner_id", "updated_at"), Member.email.alias("owner"))
     milestones = Milestone.select(*columns(Milestone, "updated_at"), Project.name.alias("project"))
@@ -581,7 +568,7 @@ def _exported() -> dict[str, Statement]:
 
 
 def _listed(table: Any, member: Any, role: str, names: str) -> Any:
-    """The column with what a task has of a table, with the address of a member in this role, as JSON."""
+    """Return a column with the task's rows of a table as JSON; the address of `member` is named `role`."""
     shown = {name: getattr(table, name) for name in names.split()} | {role: Member.email}
     rows = table.select(fn.JSON_GROUP_ARRAY(json_object(shown))).where(table.task == Task.id)
     return fn.JSON(rows.join(Member, JOIN.LEFT_OUTER, on=(member == Member.id))).alias(f"{table.NOUN}s")
@@ -597,9 +584,9 @@ def write_csv(file: IO[str]) -> None:
 
 
 def write_json_lines(file: IO[str], files: Path | None = None) -> None:
-    """Write all projects, milestones and tasks, each as a line with an object, and attachments as files."""
-    places = ((kind, row) for kind in ("project", "milestone") for row in _exported()[kind].all())
-    for kind, row in chain(places, (("task", task) for task in exported_tasks())):
+    """Write projects, milestones and tasks, each as a line, and attachments to the folder `files`."""
+    rows = ((kind, row) for kind in ("project", "milestone") for row in _exported()[kind].all())
+    for kind, row in chain(rows, (("task", task) for task in exported_tasks())):
         file.write(f"{to_json({'kind': kind} | row).decode()}\n")
         for attachment in row.get("attachments", ()) if files else ():
             (files / attachment["id"]).write_bytes(AttachmentContent.of_attachment.value(id=attachment["id"]))

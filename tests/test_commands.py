@@ -154,7 +154,7 @@ def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as_who_may_do_no_
     )
     assert recorded == [{"email": "owner@example.com", "own": 0}, {"email": "ana@example.com", "own": 1}]
     said = refusal(made, "key", "create", "--as", "ana@example.com", code=2)
-    assert "name whose key it is with --member" in said
+    assert "give the key's member with --member" in said
     said = refusal(made, "member", "invite", "zoe@example.com", "Zoe", "--as", "ana@example.com")
     assert "your role is member; this requires owner or admin" in said
     says(made, "project", "create", "Hers", "--as", "ana@example.com")
@@ -191,7 +191,7 @@ def test_projects_are_made_and_listed(made):
     assert heading.split() == ["NAME", "STATUS", "TASKS", "DONE", "OVERDUE", "OWNER", "ID"]
     assert row.split() == ["Website", "active", "0", "0", "0", "owner@example.com", id]
     assert "name: must not be blank" in refusal(made, "project", "create", " ", code=2)
-    assert refusal(made, "seed") == "Error: the workspace has projects already; seed an empty one\n"
+    assert refusal(made, "seed") == "Error: the workspace already has projects; seed an empty one\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -201,7 +201,7 @@ def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home, owner
     copy = home.folder / "copy.db"
     copy.touch()
     for words in (["init"], ["restore", copy], ["member", "list"], ["doctor"]):
-        said = f"{home.folder} belongs to another user; run this command as that user: sudo -u {name}"
+        said = f"{home.folder} belongs to another user; run this command with sudo -u {name}"
         assert refusal(home, *words) == f"Error: {said}\n"
     assert list(home.folder.iterdir()) == [copy]
 
@@ -235,7 +235,7 @@ INSERT INTO comment (id, task_id, author_id, content, created_at) SELECT i, 't',
         ("DROP TRIGGER task_count_delete", "the trigger task_count_delete is missing or another one"),
         (ORPHANS, r"a row of comment refers to a task that is gone; restore a backup, or .*\(100 times\)"),
         ("UPDATE member SET role = 'member'", "there is no owner yet; run: flask --app app init"),
-        (lambda path: path.chmod(0o644), r"tasks\.db can be read by others; chmod 600 it"),
+        (lambda path: path.chmod(0o644), r"tasks\.db: others can read it; run chmod 600"),
     ],
 )
 def test_doctor_says_of_each_kind_of_damage_what_helps(made, spoil, said):
@@ -292,7 +292,7 @@ def test_a_command_that_a_full_disk_stops_says_that_space_is_missing(request, wo
 def test_doctor_tells_of_a_full_disk_and_does_not_advise_to_restore_a_backup(made, monkeypatch):
     done = on_a_full_disk(made, "doctor")
     assert "problem: the database cannot be read (" in done.stdout
-    assert "; see that its disk has space, and that you may open it" in done.stdout
+    assert "; check the space on its disk, and your permissions" in done.stdout
     assert "restore" not in done.stdout
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**20))
     assert " has 1 MiB left; free some, or writes will fail\n" in says(made, "doctor", code=1)
@@ -395,8 +395,8 @@ def test_a_client_is_invited_to_some_projects_and_doctor_names_the_clients_who_s
     assert len(ids) == 2
     assert all(id in carla["project_ids"] for id in ids)
     says(made, "member", "invite", "clive@example.com", "Clive", "--role", "client")
-    assert "2 projects are named Twice" in refusal(made, *invite, "--project", "Twice")
-    assert "no projects are named Nowhere" in refusal(made, *invite, "--project", "Nowhere")
+    assert "2 projects have the id or name Twice" in refusal(made, *invite, "--project", "Twice")
+    assert "no projects have the id or name Nowhere" in refusal(made, *invite, "--project", "Nowhere")
     said = invoke(made, "doctor").output
-    assert "clive@example.com is a client who sees all projects" in said
+    assert "clive@example.com is a client and sees all projects" in said
     assert "carla@example.com" not in said

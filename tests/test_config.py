@@ -120,7 +120,11 @@ SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
         *(
             (f"[server]\nsign_in_networks = ['::1', '{network}']", {}, ["sign_in_networks", *words])
             for network, *words in (
-                *(("0.0.0.0/0", "and not everybody"), ("::/0", "everybody"), ("127.0.0.1/0", "everybody")),
+                *(
+                    ("0.0.0.0/0", "not all addresses"),
+                    ("::/0", "not all addresses"),
+                    ("127.0.0.1/0", "not all"),
+                ),
                 *((name, "_networks.1 must be a network") for name in ("localhost", "*", "", "10.0.0.0/33")),
             )
         ),
@@ -154,7 +158,7 @@ SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
         (RECEIVER + "events = ['S3CRET']", {}, ["webhooks.0.events.0 must be one of task.updated"]),
         (RECEIVER + "events = []", {}, ["webhooks.0.events"]),
         (RECEIVER + "format = 'irc'", {}, ["webhooks.0.format must be one of json, slack, discord"]),
-        (RECEIVER + "format = 'slack'", {}, ["webhooks.0.name is required where the URL is a secret"]),
+        (RECEIVER + "format = 'slack'", {}, ["webhooks.0.name is required if the URL is a secret"]),
         (RECEIVER.replace("http://a/", "$HOOK_URL"), {}, ["webhooks.0.name is required"]),
         (RECEIVER * 2, {}, ["webhooks.1.name", "is the name of another webhook"]),
         (ROUTE.replace("S3CRET", ""), {}, ["routes.x.secret must be a string that is not blank"]),
@@ -174,14 +178,14 @@ SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
         (PROVIDER + "'env'\npath = '/x'", {}, ["is not accepted for source env"]),
         ("[bootstrap]\napikey = 'S3CRET'", {}, ["bootstrap.apikey is not accepted"]),
         ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr", "did you mean base_url?"]),
-        ("[server]\nport = 9000", {}, ["server.port", "PORT in the environment is the port"]),
+        ("[server]\nport = 9000", {}, ["server.port", "set PORT in the environment"]),
         ("", {"TASKS_WEBHOOKS": "["}, ["TASKS_WEBHOOKS", "JSON array"]),
         ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
         ("", {"TASKS_SERVER__COLOUR": "blue"}, ["server.colour", "is not accepted"]),
         ("", {"TASKS_SERVER": "{}"}, ["TASKS_SERVER", "TASKS_SERVER__BASE_URL"]),
         ("", {"TASKS_SERVER_BASE_URL": "x"}, ["TASKS_SERVER_BASE_URL", "TASKS_SERVER__BASE_URL"]),
         ("", {"TASKS_SERVR__BASE_URL": "x"}, ["servr", "is not accepted"]),
-        ("", {"TASKS_SERVICE": "x"}, ["TASKS_SERVICE: name a setting"]),
+        ("", {"TASKS_SERVICE": "x"}, ["TASKS_SERVICE: must name a setting"]),
         ("", {"TASKS_WEBHOOKS__URL": "x"}, ["TASKS_WEBHOOKS__URL", "one JSON array"]),
         ("server = 'x'", OF_BOTH, ["server must be an object"]),
         ("[[server]]\nbase_url = 'http://a/'", OF_BOTH, ["server must be an object"]),

@@ -196,7 +196,7 @@ def test_a_server_makes_no_database_unless_the_first_owners_key_is_configured(se
     server.environment["TASKS_BOOTSTRAP__API_KEY"] = key
     server.start()
     log = server.log.read_text()
-    assert f"[WARNING] There was no database at {server.database}; a new one is made" in log
+    assert f"[WARNING] No database at {server.database}: creating a new one" in log
 
 
 @pytest.fixture(scope="module")
@@ -350,7 +350,7 @@ def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
             at = f"{2026 + month // 12}-{month % 12 + 1:02d}-01T00:00:00.000Z"
             Event.insert_row.run(id=new_id(), name="ping", body="{}", created_at=at)
         before = "2026-04-15T00:00:00.000Z"
-        assert Event.pruning.run(before=before, last=Event.last_before(before), most=10) == 3
+        assert Event.delete_unused.run(before=before, last=Event.last_before(before), most=10) == 3
     left = db.execute_sql("SELECT created_at FROM event ORDER BY seq").fetchall()
     assert [row[0][:7] for row in left] == ["2031-01", "2026-05"]
 

@@ -79,7 +79,7 @@ def test_a_webhook_says_what_its_last_error_was_and_a_delivery_behind_which_one_
     heading, line = server.flask("webhook", "list").stdout.splitlines()
     assert "FAILING-SINCE" in heading
     assert f"{since}  answered 503" in line
-    assert f"note: the webhook receiver fails since {since}: answered 503" in server.flask("doctor").stdout
+    assert f"note: the webhook receiver has failed since {since}: answered 503" in server.flask("doctor").stdout
     owner.post(f"/deliveries/{first['id']}/redeliver")
     wait_until(lambda: {delivery["status"] for delivery in listed(owner)} == {"delivered"})
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
@@ -143,7 +143,7 @@ def test_the_command_line_lists_tests_and_enables_webhooks(hooked, receiver):
     assert [receiver.next().event["event"] for _ in range(2)] == ["ping", "ping"]  # refused, and sent again
     unknown = hooked.flask("webhook", "enable", "other")
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert "no webhook is called other" in unknown.stderr
+    assert "no webhooks have the id or name other" in unknown.stderr
 
 
 def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiver):

@@ -152,9 +152,9 @@ def test_todoist_tasks_are_the_same_by_their_words_and_project_or_the_id_that_ve
 @pytest.mark.parametrize(
     ("program", "export", "said"),
     [
-        ("github", [ISSUE, ISSUE], "task 2 (id Home#1): external_id: is that of task 1 (id Home#1) too"),
-        ("jira", "Summary,Issue key\nA,K-1\nB,K-1\n", "line 3: external_id: is that of line 2 too"),
-        (None, "title,external id\nA,1\nB,1\n", "line 3: external_id: is that of line 2 too"),
+        ("github", [ISSUE, ISSUE], "task 2 (id Home#1): external_id: is the same as in task 1 (id Home#1)"),
+        ("jira", "Summary,Issue key\nA,K-1\nB,K-1\n", "line 3: external_id: is the same as in line 2"),
+        (None, "title,external id\nA,1\nB,1\n", "line 3: external_id: is the same as in line 2"),
     ],
 )
 def test_rows_with_the_same_id_are_refused(workspace, program, export, said):
@@ -246,7 +246,7 @@ def test_dates_are_read_as_people_and_programs_write_them(said, day):
 
 def test_an_order_of_dates_is_that_of_the_whole_file_or_said(workspace):
     text = "title,due_date\nA,03/04/2026\n"
-    said = 'Error: line 2: due_date: "03/04/2026" may begin with the day or with the month; add'
+    said = 'Error: line 2: due_date: "03/04/2026" may begin with the day or the month; add'
     assert workspace.take(text)[0].startswith(said)
     for rows, options, due in (
         ("", ["--dates", "dmy"], "2026-04-03"),
@@ -261,12 +261,12 @@ def test_an_order_of_dates_is_that_of_the_whole_file_or_said(workspace):
 
 
 def test_a_file_of_another_program_or_language_says_what_to_do(workspace):
-    looks_like_trello = "it looks like an export of trello, for which there is --from trello"
+    looks_like_trello = "it looks like an export of trello: add --from trello"
     for program, text, said in (
         ("jira", "Resumen,Clave de incidencia\nA,K-1\n", "switch the program to English and export again"),
         ("jira", "Resumen,Clave\nA,K-1\n", "looked for Summary, Issue key; found Resumen, Clave;"),
         (None, "Summary,Issue key\nA,K-1\n", "found: summary, issue_key; it looks like an export of jira"),
-        ("trello", "Summary,Issue key\nA,K-1\n", "for which there is --from jira"),
+        ("trello", "Summary,Issue key\nA,K-1\n", "add --from jira"),
         (None, EXPORTS / "trello.json", looks_like_trello),
         (None, json.dumps(board()), looks_like_trello),
         (None, "title,status\nA,Later\n", '--status "Their word=in_progress" says what another word means'),
@@ -305,7 +305,7 @@ def test_an_attachment_is_at_most_as_large_as_the_api_takes_it(workspace):
     (workspace.folder / file["id"]).write_bytes(b"x" * (10 * 1024 * 1024 + 1))
     text = json.dumps({"title": "A", "attachments": [file]}) + "\n"
     (problem, *_) = workspace.take(text, "--files", workspace.folder)
-    assert problem.endswith("has 10485761 bytes, of which limits.max_attachment_bytes allows 10485760")
+    assert problem.endswith("has 10485761 bytes; at most 10485760 are allowed")
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_odd_values_of_an_export_are_dropped_or_reported(server, tmp_path):
 )
 def test_a_status_or_priority_that_does_not_exist_is_refused(server, pair, option, words):
     failed = invoke(server, "import", "--from", "trello", EXPORTS / "trello.json", f"--{option}", pair)
-    assert f"is not NAME={option.upper()} with one of {words}" in failed.stderr
+    assert f"must be NAME={option.upper()} with one of {words}" in failed.stderr
 
 
 def test_every_field_and_program_is_told_and_html_that_is_nested_too_deeply_stays_as_it_is():

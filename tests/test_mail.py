@@ -223,7 +223,7 @@ def test_a_digest_has_what_is_unread_and_no_token(mailing, box, olga, ana):
     text = mail.get_content().replace("\r\n", "\n")
     assert f"http://127.0.0.1:8000/#task={task['number']}\n" in text
     assert "enroll" not in text
-    assert "Nobody reads what is sent back" in text
+    assert "Nobody reads replies" in text
     # The next one is 15 minutes later.
     comment(olga, task, "Read\nthis")
     comment(olga, task, "and this")
@@ -289,7 +289,7 @@ def test_an_international_name_before_the_at_needs_a_server_that_takes_it(launch
     assert server.log.read_text().count("SMTPUTF8") == 1
     result = invoke(server, "doctor")
     assert f"mail to {address}: " in result.output
-    assert "it takes only ASCII before the @" in result.output
+    assert "it accepts only ASCII before the @" in result.output
     # An address of the same kind, from which mail comes, is found before the first mail.
     assert "only ASCII before the @" in invoke(server, "doctor", TASKS_MAIL__FROM="jö@example.com").output
     again = launch(folder=server.folder, **QUICK, TASKS_MAIL__URL=able.url) if not server.stop() else None

@@ -82,11 +82,11 @@ READS = [
     (Milestone, "of_project", "task_milestone (milestone_id=?)"),
     (Webhook, "configured", "delivery_pending"),
     *((Webhook, "backlog", f"delivery_{status}") for status in ("pending", "waiting", "refused")),
-    *((Delivery, name, "delivery_pending") for name in ("due", "first_in_progress", "is_left_for")),
-    *((Delivery, name, "delivery_waiting") for name in ("newest_too_many", "deletion_of_superfluous")),
-    (Webhook, "resumption", "delivery_waiting"),
-    (Flow, "pruning", "flow_ended"),
-    (Flow, "pruning_of_idle", "flow_idle"),
+    *((Delivery, name, "delivery_pending") for name in ("due", "oldest_in_progress", "is_left_for")),
+    *((Delivery, name, "delivery_waiting") for name in ("newest_too_many", "delete_superfluous")),
+    (Webhook, "resume", "delivery_waiting"),
+    (Flow, "delete_ended", "flow_ended"),
+    (Flow, "delete_idle", "flow_idle"),
     (Activity, "deletion_of", "activity_gone (number=?)"),
     (Blocker, "affected", "blocker_blocker_number (blocker_number=?)"),
     (Activity, "delete_old", "sqlite_autoindex_activity_1 (id<?)"),
@@ -115,7 +115,7 @@ READS = [
     (FlowTask, "counts", "flow_task_flow_seq (flow_seq=?)"),
     (FlowTask, "same_run", "flow_task_run (flow_seq=? AND run_id=? AND runtime=? AND child_session_key=?)"),
 ]
-IN_ORDER = "latest rank_after rank_before configured due first_in_progress is_left_for of_owner"
+IN_ORDER = "latest rank_after rank_before configured due oldest_in_progress is_left_for of_owner"
 IN_ORDER += " open_of_owner of_flow recent last_change"
 
 

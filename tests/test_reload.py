@@ -67,7 +67,7 @@ def test_after_a_bad_reload_a_good_one_is_applied(server):
     reload(server, "[")
     before = len(server.log.read_text())
     reload(server, NEW)
-    said = "[INFO] The configuration and its secrets are read again.\n"
+    said = "[INFO] The configuration and its secrets have been read again.\n"
     assert server.log.read_text()[before:].count(said) == 1
     assert workspace(server) == "Two"
     reload(server, GOOD)

@@ -294,7 +294,7 @@ def test_old_deliveries_are_dropped(launch, receiver):
     restart_with_old(last)
     wait_until(lambda: not server.rows("SELECT 1 FROM delivery"))
     assert server.rows("SELECT seq FROM event") == [{"seq": last}]
-    assert "are dropped" not in server.log.read_text()  # which is said of what has waited
+    assert "are deleted" not in server.log.read_text()  # which is said of what has waited
 
 
 def test_the_backlog_of_a_disabled_webhook_is_bounded(launch, receiver):
@@ -308,7 +308,7 @@ def test_the_backlog_of_a_disabled_webhook_is_bounded(launch, receiver):
     server.environment["TASKS_DELIVERY__SWEEPER"] = "true"
     server.start()
     wait_until(lambda: server.rows("SELECT count(*) AS n FROM delivery") == [{"n": 10_000}])
-    said = "receiver: the oldest 6 events that waited for it are dropped"
+    said = "receiver: the oldest 6 events that waited for it are deleted"
     wait_until(lambda: said in server.log.read_text())
     leave_waiting(server, 7)
     newest = server.rows("SELECT max(event_seq) AS seq FROM delivery")

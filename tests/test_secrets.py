@@ -74,7 +74,7 @@ def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
         *((file("s3cret", mode), "chmod 600") for mode in (0o640, 0o604)),
         *((link, "symbolic links"), (pipe, "not a regular file"), (tmp_path, "Is a directory")),
         *((tmp_path / "missing", "No such file"), ("relative", "not an absolute path")),
-        (file("x" * (1024 * 1024 + 1)), "larger than 1 MiB"),
+        (file("x" * (1024 * 1024 + 1)), "has 1048577 bytes; at most 1048576 are allowed"),
         (file("  \n"), "blank"),
         (file(b"\xff"), "not UTF-8"),
         ("~nosuchuser/secret", "cannot be read"),
@@ -285,7 +285,7 @@ def test_a_reload_while_the_database_is_locked_is_no_end(filed):
     with server.replacing(), closing(sqlite3.connect(server.database)) as other:
         other.execute("BEGIN IMMEDIATE")
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "the webhooks are as they were" in server.log.read_text())
+        wait_until(lambda: "the webhooks stay as they were" in server.log.read_text())
     assert status(server, "good", path.read_text()) == 200
 
 
@@ -305,7 +305,7 @@ IN_CLEAR = {
 def test_a_secret_in_clear_is_found_in_a_file_that_others_can_open(file, text):
     path = file(text, 0o644)
     assert exposed_secrets({"CONFIG_FILE": path}) == [
-        f"{path} holds secrets in clear text, and users outside the server's group can open it; chmod 640 it"
+        f"{path} contains secrets in clear text, and users outside its group can read it; run chmod 640"
     ]
     path.chmod(0o640)
     assert exposed_secrets({"CONFIG_FILE": path}) == []
@@ -320,7 +320,7 @@ def test_the_log_and_doctor_warn_of_secrets_in_clear_that_others_can_read(launch
     path.chmod(0o604)
     server.stop()
     server.start()
-    assert f"[WARNING] {path} holds secrets in clear text, and users outside" in server.log.read_text()
+    assert f"[WARNING] {path} contains secrets in clear text, and users outside" in server.log.read_text()
     told = server.flask("doctor")
     assert told.returncode == 1
-    assert f"problem: {path} holds secrets in clear" in told.stdout
+    assert f"problem: {path} contains secrets in clear" in told.stdout

@@ -191,7 +191,7 @@ def test_a_chore_that_fails_or_takes_long_holds_up_no_event(
         raise Unavailable("the database is busy")
 
     chores = (fail, lambda: begun.set() or let_go.wait(PATIENCE))
-    sweeper = webhooks.Sweeper(tmp_path / "sender", chores)
+    sweeper = webhooks.Sweeper(tmp_path / "sender", chores, [])
     sweeper.start()
     try:
         assert begun.wait(PATIENCE)

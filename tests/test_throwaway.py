@@ -196,7 +196,7 @@ def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(b
         ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere.pem"}, "the server did not start; its log says why"),
         ("no-such-program", {}, "No such file or directory: 'no-such-program'"),
         ("--seed 7 --today 2999-01-01", {}, "Invalid value for '--today': must not be in the future"),
-        ("--today 2026-01-05", {}, "--today is for --seed"),
+        ("--today 2026-01-05", {}, "--today needs --seed"),
         ("--seed 7 --today soon", {}, "'soon' does not match the format '%Y-%m-%d'"),
     ],
 )

@@ -121,7 +121,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
         "new: project Imported",
         "new: milestone Launch of Imported",
         "dropped: column sprint (1 task)",
-        "dropped: assignee gone@example.com, who is no member (1 task)",
+        "dropped: assignee gone@example.com, who is not a member (1 task)",
         "3 new, 0 changed, 0 unchanged",
     ]
     assert "Nothing is stored" in tried.stderr
@@ -192,16 +192,16 @@ def test_a_cell_that_a_spreadsheet_takes_for_a_formula_is_quoted_and_comes_back_
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Name\nx\n", "line 1: there is no column title; known columns: title, description"),
+        ("Name\nx\n", "line 1: column title is missing; accepted columns: title, description"),
         ("title,Due date,due_date\nx,,\n", "line 1: several columns due_date"),
         ("title,description\nx,y\n\nFix it,now, please\n", "line 4: has more cells than line 1"),
         ('title,status\n"a\nb",todo,x\n', "line 2: has more cells than line 1"),
         ('title\nx\n"y\n', "line 3: unexpected end of data"),
         ("title\n" + "x" * 200_000, "line 2: field larger than field limit (131072)"),
         (b"title\ncaf\x81\n", "the file is not in UTF-8; save it as such"),
-        ('{"title": "x"\n', "line 1: this is JSON, but no object in one line (the body is not JSON"),
-        ("[1]", "line 1: this is JSON, but no object in one line (the body must be a JSON object); what"),
-        ("", "line 1: there is no column title"),
+        ('{"title": "x"\n', "line 1: must be one JSON object in one line (the body is not JSON"),
+        ("[1]", "line 1: must be one JSON object in one line (the body must be a JSON object); for"),
+        ("", "line 1: column title is missing"),
     ],
 )
 def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path, text, said):
@@ -341,10 +341,10 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
     owner.data(owner.delete(f"/members/{ana['id']}"))
     done = import_lines(other, tmp_path, lines, "--apply")
     assert done.stdout.splitlines()[3:] == [
-        "dropped: creator ana@example.com, who is no member (1 task)",
+        "dropped: creator ana@example.com, who is not a member (1 task)",
         "dropped: number, which another task has (3 tasks)",
-        "dropped: author ana@example.com, who is no member (1 task)",
-        "dropped: attachment, which --files takes (1 task)",
+        "dropped: author ana@example.com, who is not a member (1 task)",
+        "dropped: attachment, which needs --files (1 task)",
         "3 new, 0 changed, 0 unchanged",
     ]
     tasks = {task["title"]: task for task in owner.data(owner.get("/tasks"))["tasks"]}
