@@ -51,11 +51,12 @@ from startup import bootstrap, check_webhooks, create_database
 
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
-BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
+BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
 LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
-AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)  # a service
+# While a service is unreachable or overloaded.
+AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)
 
 
 def register(group: click.Group) -> None:
@@ -84,8 +85,7 @@ def check_user() -> None:
         name = f"'#{owner}'"
         with suppress(KeyError):  # the user has no name
             name = folder.owner()
-        message = f"{folder} belongs to another user; run this command as that user: sudo -u {name}"
-        raise database.BadDatabase(message)
+        raise database.BadDatabase(f"{folder} belongs to another user; run this command with sudo -u {name}")
 
 
 def in_database(command: Callable) -> Callable:
@@ -103,7 +103,7 @@ def in_database(command: Callable) -> Callable:
 
 
 def load_fields(schema: Schema, **fields: Any) -> database.Row:
-    """The fields as the API would load them. Raises `click.UsageError`."""
+    """Load fields that are not None, as the API would. Raises `click.UsageError`."""
     try:
         return schema.load({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -112,7 +112,7 @@ def load_fields(schema: Schema, **fields: Any) -> database.Row:
 
 
 def fetch_actor(email: str | None, role: str = "client") -> database.Row:
-    """The active member with this address, or the first owner. Raises `Forbidden` for a low role."""
+    """Return the active member with this address, or the first owner. Raises `Forbidden` below `role`."""
     people = members.Member
     member = people.by_email.one(email=email.strip().lower()) if email else people.active_owners.one()
     if not member or member["status"] != people.ACTIVE:
@@ -143,8 +143,8 @@ def init() -> None:
     """Create the database and the first owner, and say how to sign in.
 
     The owner signs in with a link, and programs use an API key; both are printed once. The configuration
-    can set name, address and key under [bootstrap]; such a key is never printed. Where the database and an
-    owner exist, nothing is changed.
+    can set name, address and key under [bootstrap]; such a key is never printed. If the database and an
+    owner exist, nothing changes.
     """
     config = current_app.config
     check_user()
@@ -152,16 +152,15 @@ def init() -> None:
     key = bootstrap_key(config)
     with closing(store.lock_database(may_be_new=True)):
         create_database(configured)
-        first = bootstrap(config, key)
-        link = make_link(config, first[0], first[0])[0] if first else ""
+        owner, made = bootstrap(config, key) or (None, "")
+        link = make_link(config, owner, owner)[0] if owner else ""
     click.echo(f"The database {database.db.database} is ready.")
-    if first is None:
+    if owner is None:
         click.echo("The workspace already has an owner.")
         port = f"PORT={os.environ['PORT']} " if "PORT" in os.environ else ""
         email = fetch_actor(None)["email"]
         click.echo(f"To sign in, get a link:  {port}{settings.program} member link {email}")
         return
-    owner, made = first
     click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
     click.echo(f"Sign in with this link, once, within a day:  {link}\n")
     if key:
@@ -177,7 +176,10 @@ def init() -> None:
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", metavar="[OPTION OF GUNICORN]...", nargs=-1, type=click.UNPROCESSED)
 def serve(arguments: tuple[str, ...]) -> None:
-    """Serve the workspace; gunicorn gets what follows, as `-b :9000`."""
+    """Serve the workspace.
+
+    Further options, such as `-b :9000`, go to gunicorn.
+    """
     sys.argv[1:] = ["-c", str(HOME / "gunicorn.conf.py"), *arguments]
     sys.path.append(gunicorn.util.getcwd())  # or gunicorn would put it before our own modules
     gunicorn.app.wsgiapp.run(prog=f"{settings.program} serve")
@@ -185,12 +187,11 @@ def serve(arguments: tuple[str, ...]) -> None:
 
 @click.command()
 def version() -> None:
-    """Print the versions of the program and of what it runs on."""
+    """Print the versions of the program, of SQLite and of Python."""
     click.echo(about())
 
 
 def about() -> str:
-    """What a report of a fault begins with."""
     commit = ""
     if (HOME / ".git").exists():  # else git would look in the folders above
         words = ("git", "-c", f"safe.directory={HOME}", "-C", str(HOME), "rev-parse", "--short", "HEAD")
@@ -216,7 +217,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
     fields = load_fields(schemas.CREATE_KEY, **fields)
     holder, actor = fetch_actor(holder_email), fetch_actor(email)
     if not holder_email and actor["role"] != "owner":
-        raise click.UsageError("name whose key it is with --member (without it, the first owner's)")
+        raise click.UsageError("give the key's member with --member (without it, the first owner)")
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
     expires_at = times.now(days * 86400) if days else None
@@ -228,7 +229,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
 @key_commands.command("list")
 @in_database
 def key_list() -> None:
-    """List all keys by their prefixes; keys themselves are not stored."""
+    """List all keys by their prefixes. Whole keys are not stored."""
     table(
         members.ApiKey.shown_rows.all(),
         "PREFIX MEMBER NAME SCOPE CREATED CREATOR LAST-USED EXPIRES REVOKED ID",
@@ -242,14 +243,12 @@ def key_list() -> None:
 @in_database
 def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, which `key list` prints."""
-    # A whole key is accepted too, but only its prefix may be printed.
+    # A whole key is accepted too; only its prefix may be printed.
     name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
-    keys = [key for key in members.ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
-    if len(keys) != 1:
-        raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
+    key = members.ApiKey.shown(find_id("key", "prefix", name, members.ApiKey.shown_rows.all()))
     with models.write(fetch_actor(email)) as transaction:
-        members.ApiKey.revoke(transaction, keys[0]["id"])
-    click.echo(f"Revoked {keys[0]['prefix']}… of {keys[0]['member']['email']}.")
+        members.ApiKey.revoke(transaction, key["id"])
+    click.echo(f"Revoked {key['prefix']}… of {key['member']['email']}.")
 
 
 member_commands = AppGroup("member", help="List and invite members, and let them sign in.")
@@ -274,8 +273,9 @@ def member_list() -> None:
 @as_option
 @in_database
 def member_invite(address: str, email: str | None, projects: tuple[str, ...], **fields: str | None) -> None:
-    """Invite a person, and print the enrollment link for that person."""
-    ids = [find_project(name) for name in projects] or None
+    """Invite a person, and print the link with which they join."""
+    listing = models.Project.listing()
+    ids = [find_id("project", "name", name, listing) for name in projects] or None
     invitation = load_fields(schemas.INVITE_MEMBER, email=address, project_ids=ids, **fields)
     config = current_app.config
     configure_webhooks()
@@ -289,11 +289,12 @@ def member_invite(address: str, email: str | None, projects: tuple[str, ...], **
     webhooks.deliver(transaction)
 
 
-def find_project(name: str) -> str:
-    """Return the id of the project with this name or id. Raises `ClickException`."""
-    ids = [row["id"] for row in models.Project.listing() if name in (row["id"], row["name"])]
+def find_id(noun: str, column: str, name: str, rows: list[database.Row]) -> str:
+    """Return the id of the row with this id, or this name in `column`. Raises `ClickException`."""
+    ids = [row["id"] for row in rows if name in (row["id"], row[column])]
     if len(ids) != 1:
-        raise click.ClickException(f"{len(ids) or 'no'} projects are named {name}; give an id")
+        problem = f"{len(ids) or 'no'} {noun}s have the id or {column} {name}"
+        raise click.ClickException(f"{problem}; see: {settings.program} {noun} list")
     return ids[0]
 
 
@@ -302,7 +303,7 @@ def find_project(name: str) -> str:
 @as_option
 @in_database
 def member_link(address: str, email: str | None) -> None:
-    """Print a link with which a member signs in, or joins."""
+    """Print a link with which a member signs in or joins."""
     member = members.Member.by_email.one(email=address.strip().lower())
     if not member:
         raise click.ClickException(f"no member {address}")
@@ -311,7 +312,7 @@ def member_link(address: str, email: str | None) -> None:
 
 
 def make_link(config: dict[str, Any], actor: database.Row, member: database.Row) -> tuple[str, str]:
-    """A new link of the member, made by the actor, and when it expires."""
+    """Make a link for the member; return it, and when it expires."""
     days = config["WORKSPACE"]["invitation_days"]
     with models.write(actor) as transaction:
         _, token, expires_at = members.Invitation.renew(transaction, member["id"], days)
@@ -333,7 +334,7 @@ def member_add(address: str | None, scope: str, agent: bool, email: str | None, 
     user, _, domain = actor["email"].partition("@")
     name = re.sub("[^a-z0-9]+", "-", database.fold(fields["full_name"])).strip("-")
     if not (address or name):
-        raise click.UsageError("this name makes no address; give one with --email")
+        raise click.UsageError("no address can be made of this name; give one with --email")
     address = address or f"{user.partition('+')[0]}+{name}@{domain}"
     loaded = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
     configure_webhooks()
@@ -354,12 +355,12 @@ def print_link(link: str, expires_at: str) -> None:
 
 
 def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
-    """What other words for statuses, or for priorities, mean."""
+    """Return the meaning of other words for statuses or priorities."""
     words, allowed = {}, schemas.CHOICES[option.name]
     for pair in pairs:
         word, _, value = pair.rpartition("=")
         if not word or value not in allowed:
-            problem = f'"{pair}" is not NAME={option.name.upper()} with one of {", ".join(allowed)}'
+            problem = f'"{pair}" must be NAME={option.name.upper()} with one of {", ".join(allowed)}'
             raise click.BadParameter(problem, param=option)
         words[transfer.word_of(word)] = value
     return words
@@ -367,21 +368,19 @@ def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@click.option("--apply", is_flag=True, help="Store it; otherwise only a report is printed.")
+@click.option("--apply", is_flag=True, help="Store the tasks; otherwise only a report is printed.")
 @click.option("--project", help="The project of tasks that name none.")
-@click.option("--files", type=folder, help="The folder with the attachments of the export.")
-@click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The program it is from.")
+@click.option("--files", type=folder, help="The folder with the export's attachments.")
+@click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The file's program.")
 @click.option("--status", multiple=True, callback=words_of, help='Such as "Doing=in_progress".')
 @click.option("--priority", multiple=True, callback=words_of, help='Such as "P1=urgent".')
-@click.option(
-    "--dates", type=click.Choice(["dmy", "mdy"]), help="Whether 03/04/2026 begins with day or month."
-)
+@click.option("--dates", type=click.Choice(["dmy", "mdy"]), help="How 03/04/2026 is read.")
 @as_option
 @in_database
 def import_command(file: IO[bytes], apply: bool, program: str | None, email: str | None, **more: Any) -> None:
     """Import tasks from a file, all or none of them.
 
-    The file is CSV, JSON lines, or what another program has exported. Neither members nor webhooks are told.
+    The file is CSV, JSON lines, or another program's export. Neither members nor webhooks are notified.
     """
     actor = fetch_actor(email, "admin")
     repeat.zone = schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
@@ -399,11 +398,11 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
             raise ValueError(schemas.plain(f"{error}{formats.suggestion(text, program)}")) from error
         imported = transfer.Import(lines, report, former, **more)
     exit_on_sigterm()
-    place = nullcontext() if apply and not report.problems else store.copied()
-    with place, suppress(click.Abort), models.write(actor) as transaction:
+    target = nullcontext() if apply and not report.problems else store.copied()
+    with target, suppress(click.Abort), models.write(actor) as transaction:
         imported.store(transaction)
         if report.problems:
-            raise click.Abort  # which undoes it
+            raise click.Abort  # rolls the transaction back
     for line in report.lines():
         click.echo(schemas.plain(line))
     if report.problems:
@@ -413,17 +412,17 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
 
 @click.command("export")
 @click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
-@click.option("--files", type=folder, help="The folder in which to put the attachments (jsonl).")
+@click.option("--files", type=folder, help="The folder for the attachments (jsonl).")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @in_database
 def export_command(kind: str, files: Path | None, file: IO[str]) -> None:
     """Write all tasks to a file, or to standard output.
 
-    CSV is for spreadsheets; JSON lines have projects, milestones, comments and attachments too.
+    CSV is for spreadsheets. JSON lines contain projects, milestones, comments and attachments too.
     """
     if files and kind == "csv":
-        raise click.UsageError("--files takes --format jsonl")
-    with as_click_errors(*((OSError,) if files else ())):  # click itself ends well where a pipe is closed
+        raise click.UsageError("--files needs --format jsonl")
+    with as_click_errors(*((OSError,) if files else ())):  # click itself handles a closed pipe
         if files:
             files.mkdir(0o700, parents=True, exist_ok=True)
         write = transfer.write_csv if kind == "csv" else partial(transfer.write_json_lines, files=files)
@@ -435,7 +434,7 @@ project_commands = AppGroup("project", help="Create and list projects.")
 
 @project_commands.command("create")
 @click.argument("name")
-@click.option("--description", help="What it is about.")
+@click.option("--description", help="What the project is about.")
 @as_option
 @in_database
 def project_create(email: str | None, **fields: str | None) -> None:
@@ -461,22 +460,18 @@ webhook_commands = AppGroup("webhook", help="List, test and enable webhooks.")
 
 @as_click_errors(LookupError)
 def configure_webhooks() -> None:
-    """Let this process send to the webhooks, and have links mailed. Raises `click.ClickException`."""
+    """Set up this process to send to the webhooks and to have links mailed. Raises `ClickException`."""
     config = current_app.config
     webhooks.configure(check_webhooks(config), config["DELIVERY"])
     mail.configure_mail(config, None)
 
 
-def webhook_id(name_or_id: str) -> str:
-    """The id of the webhook with this name or id. Raises `click.ClickException`."""
-    for webhook in Webhook.listing():
-        if name_or_id in (webhook["name"], webhook["id"]):
-            return webhook["id"]
-    raise click.ClickException(f"no webhook is called {name_or_id}; see: {settings.program} webhook list")
+def webhook_id(name: str) -> str:
+    return find_id("webhook", "name", name, Webhook.listing())
 
 
 def send_and_report(transaction: members.Transaction, delivery_id: str) -> None:
-    """Send the delivery and print the result. Raises `click.ClickException` where it is not accepted."""
+    """Send the delivery and print the result. Raises `ClickException` if it is not accepted."""
     webhooks.deliver(transaction)
     delivery = Delivery.shown(delivery_id)
     if delivery["status"] != "delivered":
@@ -513,7 +508,7 @@ def webhook_test(name: str, email: str | None) -> None:
 @click.argument("name")
 @in_database
 def webhook_enable(name: str) -> None:
-    """Enable a disabled webhook; what has waited for it is sent first."""
+    """Enable a disabled webhook; events that waited are sent first."""
     with models.write() as transaction:
         webhooks.enable(transaction, webhook_id(name))
     click.echo(f"{name} is active.")
@@ -528,7 +523,7 @@ def deliver_command() -> None:
     """
     configure_webhooks()
     with suppress(database.BadDatabase), closing(store.lock_server()), models.write():
-        Delivery.release_of_all.run()  # no server runs: what it was sending when it ended is due now
+        Delivery.release_all.run()  # no server runs: the deliveries that it was sending are due now
     accepted = sum(map(webhooks.drain, webhooks.due_ids()))
     pending = Delivery.pending.value()
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
@@ -547,17 +542,17 @@ def redeliver_command(delivery_id: str) -> None:
 
 @click.command()
 @click.option("--forward-to", "target", required=True, metavar="URL", help="The program that gets the calls.")
-@click.option("--events", "names", multiple=True, default=["*"], metavar="NAME", help="Only these, as task.*")
-@click.option("--since", type=SINCE, help="Begin with what happened then, in the last 30 days.")
+@click.option("--events", "names", multiple=True, default=["*"], metavar="NAME", help="Such as task.* only.")
+@click.option("--since", type=SINCE, help="Begin with the events of that time, up to 30 days ago.")
 @click.option("--url", envvar="TASKS_URL", required=True, help="The service (default: TASKS_URL).")
 @click.option("--key", envvar="TASKS_KEY", required=True, help="An admin's API key (default: TASKS_KEY).")
 @as_click_errors(requests.RequestException)
 def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str, key: str) -> None:
     """Post a service's events to a program here, until Ctrl-C.
 
-    It needs no database and no configuration here, and changes none there. The calls are those of a webhook,
-    signed with a secret that is printed first, and is always the same for the same key. Each is sent once;
-    its answer is printed. While the service does not answer, it is asked again.
+    This needs no database or configuration here, and changes nothing on the service. The calls are like a
+    webhook's. They are signed with a secret that is printed first; the same key has the same secret. Each
+    event is sent once, and the response is printed. While the service is unreachable, it is tried again.
     """
     signal.signal(signal.SIGINT, lambda *_: sys.exit())
     if since and since.year == 1900:  # a time of today
@@ -574,7 +569,7 @@ def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str
             answer = response.json()
             if not response.ok:
                 raise click.ClickException(answer["error"]["message"])
-            if "wait" not in query:  # it can be reached, and so it can again
+            if "wait" not in query:  # the address is right; from now on the service is waited for
                 click.echo(f"Secret: {webhook['secrets'][0]}")
                 session.mount(url, HTTPAdapter(max_retries=AWAY))
                 begin = min(times.instant(since) if since else "9999", answer["meta"]["timestamp"])
@@ -587,14 +582,14 @@ def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str
 
 
 def forward(event: database.Row, webhook: database.Row) -> None:
-    """Post the event once, and print the answer."""
+    """Post the event once, and print the response."""
     id, name, body = event["id"], event["event"], database.to_json(event).decode()
     result = webhooks.send({"id": id, "event_id": id, "event": name, "body": body}, webhook, 15.0)
     click.echo(f"{event['timestamp']} {name} {id}: {result.error or f'answered {result.status}'}")
 
 
 def exit_on_sigterm() -> None:
-    """Let SIGTERM raise `SystemExit`, so that `finally` blocks delete incomplete files."""
+    """Make SIGTERM raise `SystemExit`, so that `finally` blocks delete incomplete files."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
@@ -602,11 +597,11 @@ def exit_on_sigterm() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @in_database
 def backup_command(file: Path) -> None:
-    """Copy the database to FILE, also while the server runs.
+    """Copy the database to FILE, even while the server runs.
 
     FILE must not exist yet. It appears when the copy is complete and checked; only its owner can read it.
     """
-    if os.path.exists(file):  # unlike `Path.exists` false, and no error, in a folder that may not be entered
+    if os.path.exists(file):  # `Path.exists` raises in a folder that must not be entered
         raise click.ClickException(f"{file} exists; name another file")
     exit_on_sigterm()
     store.backup(file)
@@ -620,8 +615,8 @@ def backup_command(file: Path) -> None:
 def restore_command(file: Path) -> None:
     """Replace the database with the backup FILE.
 
-    No server may use the database meanwhile. The replaced database is kept beside the new one. A
-    backup of an older version is upgraded when the server starts.
+    Stop the server before. The replaced database is kept beside the new one. A backup of an older
+    version is upgraded when the server starts.
     """
     check_user()
     exit_on_sigterm()
@@ -635,19 +630,19 @@ def restore_command(file: Path) -> None:
 def doctor() -> None:
     """Check configuration, database, deliveries and files.
 
-    Each problem is printed as a line; with one or more, the exit code is 1.
+    Each problem is printed in one line. If there are any, the exit code is 1.
     """
     config = current_app.config
     click.echo(f"note: {about()}")
     if not config["DELIVERY"]["sweeper"]:
-        click.echo("note: delivery.sweeper is false: claims never end, and old rows stay")
+        click.echo("note: delivery.sweeper is false: claims never end, and old rows are not deleted")
     problems = database_problems()
     folder = Path(database.db.database).parent
     if folder.is_dir() and (free := shutil.disk_usage(folder).free) < LEAST_FREE:
         problems.append(f"the disk of {folder} has {free >> 20} MiB left; free some, or writes will fail")
     for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            problems.append(f"{path} can be read by others; chmod 600 it")
+            problems.append(f"{path}: others can read it; run chmod 600")
     problems += exposed_secrets(config) + gateway_problems(config)
     try:
         mail.configure_mail(config, settings.mail_password(config))
@@ -657,7 +652,7 @@ def doctor() -> None:
         click.echo(f"note: {error} here; the service may have it")
     except LookupError as error:
         problems.append(str(error))
-    for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # so that no note hides a problem
+    for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # one by one: no note hides a problem
         try:
             check_webhooks(config | {"WEBHOOKS": part})
         except Unset as error:
@@ -666,8 +661,7 @@ def doctor() -> None:
             problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         version = ".".join(map(str, SAFE_SQLITE))
-        used = sqlite3.sqlite_version
-        click.echo(f"note: SQLite {used} is in use; that of a newer system, {version}, fixes a very rare bug")
+        click.echo(f"note: SQLite {sqlite3.sqlite_version}: {version} or newer fixes a very rare bug")
     for problem, count in Counter(problems).items():
         click.echo(f"problem: {problem}" + (f" ({count} times)" if count > 1 else ""))
     if problems:
@@ -676,7 +670,7 @@ def doctor() -> None:
 
 
 def database_problems() -> list[str]:
-    """Print notes on the database; returns its problems."""
+    """Print notes on the database, and return its problems."""
     problems: list[str] = []
     try:
         problems += store.integrity_problems()
@@ -686,36 +680,36 @@ def database_problems() -> list[str]:
             problems.append(NO_OWNER)
         for row in members.Member.everyone():
             if row["kind"] == "client" and row["project_ids"] is None:
-                click.echo(f"note: {row['email']} is a client who sees all projects")
+                click.echo(f"note: {row['email']} is a client and sees all projects")
         for row in members.Member.unreached.all(since=times.now(-86400)):
             problems.append(f"mail to {row['email']}: {row['mail_error']}")
         return problems + backup_problems() + delivery_problems()
     except database.BadDatabase as error:
         return [*problems, str(error)]
     except database.DATABASE_ERRORS as error:
-        name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
+        name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own errors
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR"))
-        remedy = "restore a backup" if is_damaged else "see that its disk has space, and that you may open it"
+        remedy = "restore a backup" if is_damaged else "check the space on its disk, and your permissions"
         return [*problems, f"the database cannot be read ({error}); {remedy}"]
 
 
 def backup_problems() -> list[str]:
-    """Print the age of the newest backup, or return what is wrong with it; a new database needs none yet."""
+    """Print the age of the newest backup, or return its problem. A new database needs no backup yet."""
     folder, age = store.backups(), store.backup_age()
     if age is None and os.path.lexists(folder):
         return [f"no backup (*.db) can be seen in {folder}"]
     if age is None:
         is_new = store.database_age() < BACKUP_AGE
-        return [] if is_new else [f"no backup yet; {settings.program} backup {folder}/FILE.db makes one"]
-    said = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
+        return [] if is_new else [f"no backup yet; run {settings.program} backup {folder}/FILE.db"]
+    text = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
     if age > BACKUP_AGE:
-        return [said]
-    click.echo(f"note: {said}")
+        return [text]
+    click.echo(f"note: {text}")
     return []
 
 
 def delivery_problems() -> list[str]:
-    """Print the numbers of deliveries that wait; returns a problem for each disabled webhook."""
+    """Print the numbers of deliveries that wait, and return a problem for each disabled webhook."""
     if pending := Delivery.pending.value():
         click.echo(f"note: deliveries that are pending: {pending}")
     for row in Webhook.backlog.all():
@@ -726,14 +720,14 @@ def delivery_problems() -> list[str]:
     for webhook in Webhook.listing():
         name, reason = webhook["name"], webhook["reason"]
         if since := webhook["first_failure_at"]:
-            click.echo(f"note: the webhook {name} fails since {since}: {webhook['last_error']}")
+            click.echo(f"note: the webhook {name} has failed since {since}: {webhook['last_error']}")
         if webhook["state"] == "disabled" and reason != Webhook.LEFT:
-            problems.append(f"the webhook {name} is disabled ({reason}); webhook enable {name}")
+            problems.append(f"the webhook {name} is disabled ({reason}); run: webhook enable {name}")
     return problems
 
 
 def gateway_problems(config: dict[str, Any]) -> list[str]:
-    """Print the gateway's routes and secret providers; returns why routes are skipped."""
+    """Print the gateway's routes and the providers of secrets, and return why routes are skipped."""
     problems = []
     for id, route, secret in gateway.resolved_routes(config):
         state = "served" if isinstance(secret, str) else "unknown" if isinstance(secret, Unset) else "skipped"
@@ -751,30 +745,33 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
 
 
 def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
-    """When this day begins in UTC, in milliseconds."""
+    """Return the beginning of this day in UTC, in milliseconds."""
     midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
-    if midnight and midnight > times.epoch_ms():  # ids hold their time, and new ones have to be greater
+    if midnight and midnight > times.epoch_ms():  # ids begin with their time, and new ones must be greater
         raise click.BadParameter("must not be in the future", param=option)
     return midnight
 
 
-of_today = "The day from which its dates count (default: today)."
-today_option = click.option("--today", type=click.DateTime(["%Y-%m-%d"]), callback=midnight_of, help=of_today)
+today_help = "The day on which it is today in the demonstration (default: today)."
+today_type = click.DateTime(["%Y-%m-%d"])
+today_option = click.option("--today", type=today_type, callback=midnight_of, help=today_help)
 
 
 @click.command()
 @click.option("--tasks", type=click.IntRange(0, 5_000_000), default=200, show_default=True, help="How many.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same workspace.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="The same seed makes the same workspace."
+)
 @today_option
 @in_database
 def seed(tasks: int, seed: int, today: int | None) -> None:
     """Fill an empty workspace with a demonstration.
 
-    It has people of every role, projects with milestones, tasks in every status with due dates around
+    It contains people of every role, projects with milestones, tasks in every status with due dates around
     today, comments, past and upcoming meetings, whiteboards and attachments.
     """
     if models.Project.listing():
-        raise click.ClickException("the workspace has projects already; seed an empty one")
+        raise click.ClickException("the workspace already has projects; seed an empty one")
     with models.write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
     store.optimize()

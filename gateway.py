@@ -1,8 +1,7 @@
 """The agent gateway: its routes, its flows and child tasks, its actions with their schemas, its answers.
 
-Trusted automation drives managed flows through these routes. They have a contract of their own (names
-in camelCase, another envelope, other errors) and know no API keys. Flows and child tasks are records:
-nothing is run here.
+Trusted automation drives managed flows through these routes. They have a contract of their own: names in
+camelCase, another envelope, other errors, no API keys. Flows and child tasks are only recorded, not run.
 """
 
 import hmac
@@ -42,15 +41,15 @@ from wire import Request, Response
 
 log = logging.getLogger("tasks.gateway")
 
-FLOW_STATUSES = ("queued", "running", "waiting", "blocked")  # of a flow that has not ended
+FLOW_STATUSES = ("queued", "running", "waiting", "blocked")  # of open flows
 TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
-NEW: Row = {"status": "queued", "notify_policy": "done_only"}  # of a flow or child task, by default
+NEW: Row = {"status": "queued", "notify_policy": "done_only"}  # the defaults of flows and child tasks
 RUNTIMES = ("subagent", "acp")
-OPEN_STATUSES = ("queued", "running")  # of a child task that has not ended, and of a flow that is resumed
+OPEN_STATUSES = ("queued", "running")  # of open child tasks and of resumed flows
 TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
 KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds from a task's cancellation to its `cleanup_after`
-REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
+REFUSED_BYTES = 64 * 1024  # read of a body that is too large, before the connection is closed
 
 
 # Routes ---------------------------------------------------------------------------------------
@@ -58,7 +57,7 @@ REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the co
 
 @dataclass
 class Route:
-    """A configured route with its secret; its session owns the flows that the route works on."""
+    """A configured route with its secret; its session owns the route's flows."""
 
     id: str
     path: str
@@ -69,7 +68,7 @@ class Route:
 
 @dataclass
 class Intake:
-    """The routes that this process serves, by `PATH_INFO`, and their limits; `open_routes` sets them."""
+    """The routes of this process, by `PATH_INFO`, and their limits; `open_routes` sets them."""
 
     routes: dict[str, Route]
     limits: Row
@@ -77,11 +76,11 @@ class Intake:
     slots: Slots
 
 
-intake = Intake({}, {}, RateLimit(0, 0), Slots(0))  # without a route, neither is asked
+intake = Intake({}, {}, RateLimit(0, 0), Slots(0))  # without a route, no limit is used
 
 
 def resolved_routes(config: Row) -> list[tuple[str, Row, str | Unresolved]]:
-    """The enabled routes of the configuration: id, settings, and the secret or why it is not resolved."""
+    """Return id, settings and secret (or why it is not resolved) of the configuration's enabled routes."""
     plugin = config["PLUGINS"]["entries"]["webhooks"]
     routes = plugin["config"]["routes"] if plugin["enabled"] else {}
     enabled = [(id, route) for id, route in routes.items() if route["enabled"]]
@@ -90,7 +89,7 @@ def resolved_routes(config: Row) -> list[tuple[str, Row, str | Unresolved]]:
 
 
 def open_routes(config: Row) -> None:
-    """Serve the routes whose secret is resolved, and log the others."""
+    """Serve the routes whose secrets are resolved, and log the others."""
     by_path, limits = {}, config["PLUGINS"]["entries"]["webhooks"]["config"]["limits"]
     for id, route, secret in resolved_routes(config):
         if isinstance(secret, Unresolved):
@@ -106,16 +105,16 @@ def open_routes(config: Row) -> None:
 
 
 def find_route(path_info: str) -> Route | None:
-    """The route with this path, or with this path less one slash at its end."""
-    return intake.routes.get(path_info.removesuffix("/"))  # no path of a route has one
+    """Return the route with this path, which may have a slash at its end, or None."""
+    return intake.routes.get(path_info.removesuffix("/"))  # the paths of routes have none
 
 
 def prune_flows() -> None:
-    """Delete flows that ended, or were idle, for longer than the limits allow."""
-    for limit, pruning in (("retention_days", Flow.pruning), ("idle_days", Flow.pruning_of_idle)):
+    """Delete the flows that ended, or have been idle, for longer than the limits allow."""
+    for limit, deletion in (("retention_days", Flow.delete_ended), ("idle_days", Flow.delete_idle)):
         if days := intake.limits.get(limit):
             before = epoch_ms() - round(days * 86_400_000)
-            in_steps(partial(pruning.run, before=before, most=100))
+            in_steps(partial(deletion.run, before=before, most=100))
 
 
 # A request, step by step ----------------------------------------------------------------------
@@ -123,7 +122,7 @@ def prune_flows() -> None:
 
 @dataclass
 class Outcome:
-    """The result of an action; of an error also its `status`, `code`, `error` and `headers`."""
+    """The result of an action; for an error also `status`, `code`, `error` and `headers`."""
 
     result: Row
     status: int = 200
@@ -133,14 +132,14 @@ class Outcome:
 
 
 class GatewayError(Exception):
-    """An error of one of the steps before the action."""
+    """An error of a step before the action."""
 
     def __init__(self, status: int, code: str, error: str, **headers: str):
         self.outcome = Outcome({}, status, code, error, headers)
 
 
 def answer(route: Route, request: Request) -> Iterable[bytes]:
-    """Answer a request on a route. Each step may raise `GatewayError`, in this order."""
+    """Answer a request on a route."""
     key = route.path, request.client_address
     try:
         _admit(request, key)
@@ -154,7 +153,7 @@ def answer(route: Route, request: Request) -> Iterable[bytes]:
         log.exception("gateway route %s: 500: a bug", route.id)
         outcome = Outcome({}, 500, "internal_error", "Internal Server Error")
     try:
-        # The slot is free again when the response was sent, or could not be sent.
+        # The slot is released when the response has been sent or has failed.
         return ClosingIterator(_respond(route, request, outcome), partial(intake.slots.release, key))
     except BaseException:
         intake.slots.release(key)
@@ -162,7 +161,7 @@ def answer(route: Route, request: Request) -> Iterable[bytes]:
 
 
 def _admit(request: Request, key: Any) -> None:
-    """Check method, rate, type and concurrency from the head alone; after that a slot is taken."""
+    """Check method, rate, type and concurrency by the head, and take a slot. Raises `GatewayError`."""
     if request.method != "POST":
         raise GatewayError(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
     verdict = intake.rate_limit.hit(key)
@@ -175,7 +174,7 @@ def _admit(request: Request, key: Any) -> None:
 
 
 def _act(route: Route, request: Request) -> Outcome:
-    """Check the secret, read the body, and run the action."""
+    """Check the secret, read the body, and run the action. Raises `GatewayError`."""
     if not _knows_secret(route, request.environ):
         raise GatewayError(401, "unauthorized", "unauthorized")
     try:
@@ -203,7 +202,7 @@ def _act(route: Route, request: Request) -> Outcome:
 
 
 def _knows_secret(route: Route, environ: dict) -> bool:
-    """Whether the caller sends the route's secret; `Authorization` counts before the other header."""
+    """Return whether the caller sends the route's secret; `Authorization` comes before the other header."""
     # Only ASCII blanks are stripped: half a UTF-8 character can look like a blank in latin-1.
     scheme, _, credential = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
@@ -225,7 +224,7 @@ def _respond(route: Route, request: Request, outcome: Outcome) -> Iterable[bytes
 
 
 class Flow(Sequenced):
-    """A managed flow of the agent gateway; its times are epoch milliseconds, as they are sent."""
+    """A managed flow of the agent gateway. Its times are epoch milliseconds, as in the responses."""
 
     TERMINAL = ("succeeded", "failed", "cancelled", "lost")
 
@@ -237,7 +236,7 @@ class Flow(Sequenced):
     notify_policy = ChoiceField(NOTIFY_POLICIES)
     revision = IntegerField()
     current_step = TextField(null=True)
-    state_json = EncodedJSONField(null=True)  # null was never set; JSON's null is the text "null"
+    state_json = EncodedJSONField(null=True)  # NULL if it was never set; JSON's null is the text "null"
     wait_json = EncodedJSONField(null=True)
     blocked_task_id = TextField(null=True)
     blocked_summary = TextField(null=True)
@@ -248,12 +247,12 @@ class Flow(Sequenced):
 
     @statement
     def owned(cls: Any):
-        """One flow; a flow of another owner is treated as one that does not exist."""
+        """The flow with this id, if the owner is right."""
         return cls.select().where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
 
     @statement
     def of_owner(cls: Any):
-        """Some of the owner's flows, the newest first; those of one millisecond in the order of creation."""
+        """The owner's flows, the newest first; within a millisecond the one created first."""
         flows = cls.select().where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq).limit(placeholder("most"))
 
@@ -270,27 +269,27 @@ class Flow(Sequenced):
 
     @classmethod
     def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
-        """Write the flow's next revision. Raises `Conflict` where it has changed since it was read."""
+        """Write the flow's next revision. Raises `Conflict` if it has changed since it was read."""
         read = {name: flow[name] for name in ("id", "owner", "revision")}
         if cls.update_where(read, **fields, revision=flow["revision"] + 1, updated_at=at) != 1:
             raise Conflict("the flow has changed since it was read")
         return cls.owned.one(owner=flow["owner"], id=flow["id"])
 
     @statement
-    def pruning(cls: Any):
+    def delete_ended(cls: Any):
         has_ended = cls.status.in_(list(cls.TERMINAL))
         return deletion_of_some(cls, (cls.ended_at < placeholder("before")) & has_ended)
 
     @statement
-    def pruning_of_idle(cls: Any):
+    def delete_idle(cls: Any):
         is_recent = FlowTask.last_event_at >= placeholder("before")
         has_recent_task = fn.EXISTS(FlowTask.select(SQL("1")).where(FlowTask.flow == cls.seq, is_recent))
         is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~has_recent_task
         return deletion_of_some(cls, is_idle)
 
 
-# Both are read backwards, which is the order of `of_owner`; so a new flow is added at their end, and no page
-# is split in halves. With the second one an open flow is found behind any number that have ended.
+# Both are read backwards, in the order of `of_owner`, so a new flow is added at their end and splits no page.
+# The second index finds an open flow behind any number of ended ones.
 _of_owner = (Flow.owner, Flow.created_at, Flow.seq.desc())
 Flow.add_index(*_of_owner, name="flow_owner")
 Flow.add_index(*_of_owner, where=Flow.status.not_in(Flow.TERMINAL), name="flow_open")
@@ -299,7 +298,7 @@ Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
 
 
 class FlowTask(Sequenced):
-    """A child task of a managed flow, as its caller reports it; this service does not run it."""
+    """A child task of a managed flow, as the caller reports it; this service does not run it."""
 
     flow = ForeignKeyField(Flow, column_name="flow_seq", object_id_name="flow_seq", on_delete="CASCADE")
     runtime = ChoiceField(TASK_RUNTIMES)
@@ -328,15 +327,13 @@ class FlowTask(Sequenced):
 
     @statement
     def same_run(cls: Any):
-        """The flow's first task of the same run; of a subagent, label and text must be the same too.
-
-        Label and text, which may be long, are no columns of the index: they are compared row by row.
-        """
+        """The flow's oldest task of the same run; for a subagent, label and text must be equal too."""
+        # Label and text may be long. They are not in the index, and are compared row by row.
         is_same = (cls.label >> placeholder("label")) & (cls.task == placeholder("task"))
         run = cls.of_flow.query.where(
             cls.run_id == placeholder("run_id"),
             cls.runtime == placeholder("runtime"),
-            cls.child_session_key >> placeholder("child_session_key"),  # IS: both may be null
+            cls.child_session_key >> placeholder("child_session_key"),  # IS: both may be NULL
             (cls.runtime != "subagent") | is_same,
         )
         return run.limit(1)
@@ -358,7 +355,7 @@ class FlowTask(Sequenced):
 
     @classmethod
     def complete(cls, task: Row, fields: Row, prefer_metadata: bool) -> Row:
-        """Write only fields that the task lacks; its status and times stay."""
+        """Write the fields that the task lacks; its status and times stay."""
         names = ("source_id", "parent_task_id", "agent_id", "label")
         filled = {name: fields[name] for name in names if name in fields and task[name] is None}
         if prefer_metadata:
@@ -368,8 +365,7 @@ class FlowTask(Sequenced):
         return cls.stored_row.one(id=task["id"])
 
     @statement
-    def cancellation(cls: Any):
-        """UPDATE that cancels the flow's tasks that are queued or running."""
+    def cancel_open(cls: Any):
         cancelled = {cls.status: "cancelled", cls.error: "Cancelled by operator."}
         times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}
         update = cls.update(cancelled | times | {cls.cleanup_after: placeholder("keep_until")})
@@ -380,11 +376,11 @@ _of_run = (FlowTask.flow, FlowTask.run_id, FlowTask.runtime, FlowTask.child_sess
 FlowTask.add_index(*_of_run, where=FlowTask.run_id.is_null(False), name="flow_task_run")
 
 
-# What actions take ----------------------------------------------------------------------------
+# The fields of actions --------------------------------------------------------------------------
 
 
 class AnyJSON(fields.Raw):
-    """Any JSON value, null too; loaded as its canonical text, numbers as JavaScript holds them."""
+    """Any JSON value, even null, loaded as its canonical text, with numbers as in JavaScript."""
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         if value is missing:
@@ -410,16 +406,16 @@ def _as_doubles(value: Any) -> Any:
 
 
 class CamelCase(Schema):
-    """A schema whose names are camelCase in JSON, and snake_case here."""
+    """A schema whose names are camelCase in JSON and snake_case in Python."""
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         if field_obj.data_key is None:
-            first, *rest = field_name.split("_")
-            field_obj.data_key = first + "".join(word.title() for word in rest)
+            start, *rest = field_name.split("_")
+            field_obj.data_key = start + "".join(word.title() for word in rest)
 
 
 class ActionFields(CamelCase):
-    """The fields of an action; a field that is not declared is refused."""
+    """The fields of an action; others are refused."""
 
     class Meta:
         unknown = RAISE
@@ -454,7 +450,7 @@ class RunTask(ActionFields):
 
 
 def load_action(body: Any) -> tuple[str, dict[str, Any]]:
-    """The action's name and fields. Raises `ValidationError`; its first message is the one to show."""
+    """Return the action's name and fields. Raises `ValidationError`, whose first message is shown."""
     if not isinstance(body, dict):
         raise ValidationError({"body": ["must be an object"]})
     name = body.get("action")
@@ -464,24 +460,24 @@ def load_action(body: Any) -> tuple[str, dict[str, Any]]:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first problem of an action, as `<field>: <message>`, or the key that is not known."""
+    """Return the first problem of an action, as `<field>: <message>`, or the unknown key."""
     unknown = ActionFields.error_messages["unknown"]
     name, messages = next(iter(error.messages_dict.items()))
-    if messages == [unknown]:  # any key may be unknown, "_schema" too
+    if messages == [unknown]:  # even the key "_schema" may be unknown
         return f'{unknown}: "{schemas.printable(name)}"'
     field, message = schemas.problems_of(error)[0]
     return f"{field}: {message}"
 
 
-# What actions answer --------------------------------------------------------------------------
+# The answers of actions ------------------------------------------------------------------------
 
 
 class View(CamelCase, Shown):
-    """The schema of an answer that shows a row, but none of its columns that are null."""
+    """The schema of an answer that shows the columns of a row that are not null."""
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         super().on_bind_field(field_name, field_obj)
-        # Where a column may be null, its key may be missing.
+        # The key of a column that may be null may be missing.
         field_obj.required, field_obj.allow_none = not field_obj.allow_none, False
 
     def of(self, row: Row) -> Row:
@@ -531,10 +527,10 @@ FlowSummaryShown = _counts(
 
 
 class FlowResultShown(Shown):
-    """The results of all actions and refusals; each has some of these keys."""
+    """The results of all actions and refusals; each contains some of these keys."""
 
     def on_bind_field(self, *_: Any) -> None:
-        pass  # none is required
+        pass  # no key is required
 
     created = fields.Boolean()
     applied = fields.Boolean()
@@ -571,7 +567,7 @@ def find_latest_flow(route: Route) -> Outcome:
 
 
 def resolve_flow(route: Route, token: str) -> Outcome:
-    """Answer the flow with this id; for the session key its newest flow, if possible one not ended."""
+    """Answer with the flow of this id; for the session key with its newest open flow, or else its newest."""
     flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
         newest = {"owner": route.session, "most": 1}
@@ -584,7 +580,7 @@ def _flow_or_null(flow: Row | None) -> Outcome:
 
 
 def get_task_summary(route: Route, flow_id: str) -> Outcome:
-    """Count the flow's child tasks by status and runtime, or answer null."""
+    """Count the flow's child tasks by status and runtime; answer null if the flow does not exist."""
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         return Outcome({"summary": None})
@@ -639,7 +635,7 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
     at = epoch_ms()
     if flow["cancel_requested_at"] is None:
         flow = Flow.swap(flow, at, cancel_requested_at=at)
-    FlowTask.cancellation.run(flow_seq=flow["seq"], at=at, keep_until=at + KEPT_AFTER_CANCEL)
+    FlowTask.cancel_open.run(flow_seq=flow["seq"], at=at, keep_until=at + KEPT_AFTER_CANCEL)
     flow = Flow.swap(flow, at, status="cancelled", ended_at=at, **NOT_WAITING)
     return Outcome({"found": True, "cancelled": True, **_with_tasks(flow)})
 
@@ -657,8 +653,14 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields
     if flow is None:
         result = {"found": False, "created": False, "reason": "Flow not found."}
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
-    if refusal := _refuses_tasks(flow):
-        code, reason = refusal
+    code = reason = ""
+    if flow["sync_mode"] != "managed":
+        code, reason = "not_managed", "Flow does not accept managed child tasks."
+    elif flow["cancel_requested_at"] is not None:
+        code, reason = "cancel_requested", "Flow cancellation has already been requested."
+    elif flow["status"] in Flow.TERMINAL:
+        code, reason = "terminal", f"Flow is already {flow['status']}."
+    if code:
         result = {"found": True, "created": False, "reason": reason, "flow": show_flow(flow)}
         return Outcome(result, 409, code, reason)
     child = fields.get("child_session_key")
@@ -672,18 +674,8 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields
     return Outcome({"created": True, "flow": show_flow(flow), "task": show_task(task, flow)})
 
 
-def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
-    if flow["sync_mode"] != "managed":
-        return "not_managed", "Flow does not accept managed child tasks."
-    if flow["cancel_requested_at"] is not None:
-        return "cancel_requested", "Flow cancellation has already been requested."
-    if flow["status"] in Flow.TERMINAL:
-        return "terminal", f"Flow is already {flow['status']}."
-    return None
-
-
 class Action(NamedTuple):
-    """An action: the fields that it takes, its function, and whether it writes."""
+    """An action: its fields, its function, and whether it writes."""
 
     schema: ActionFields
     function: Callable[..., Outcome]
@@ -695,9 +687,9 @@ def _action(function: Callable[..., Outcome], *, writes: bool, **fields: Any) ->
 
 
 def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Action:
-    """An action that writes a flow's next revision, if it is still at the one that the caller expects.
+    """Return an action that writes a flow's next revision if the present one is what the caller expects.
 
-    `step` gets the fields that were sent, and returns the columns to write; those in `timed` get the time.
+    `step` converts the fields of the body to columns; the columns in `timed` get the current time.
     """
 
     def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
@@ -713,8 +705,7 @@ def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Ac
         return Outcome({"applied": True, "flow": show_flow(flow)})
 
     revision = schemas.JSONInteger(0, strictjson.MAX_SAFE_INTEGER, required=True)
-    taken = {"flow_id": NonEmpty(required=True), "expected_revision": revision}
-    return _action(mutate, writes=True, **taken, **fields)
+    return _action(mutate, writes=True, flow_id=NonEmpty(required=True), expected_revision=revision, **fields)
 
 
 STEP: Row = {"current_step": NonEmpty(allow_none=True), "state_json": AnyJSON()}

@@ -1,6 +1,6 @@
 """The outbox: the events that happened, the webhooks that get them, and the result of each delivery.
 
-Nothing is sent from here. The states of a delivery, of which the first three are `pending`:
+Nothing is sent from here. These are the states of a delivery; the first three are `pending`:
 
     state      columns                        begins with                         ends with
     leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or
@@ -10,14 +10,13 @@ Nothing is sent from here. The states of a delivery, of which the first three ar
     blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
                blocks_later = 1               no answer, 407, 429, 5xx,
                                               `Webhook.enable`
-    refused    status = "refused"             the last of `REFUSALS`, or a        `lease_again`, `prune`
-                                              other one, as `Result.is_last`
-    waiting    status = "waiting"             `Webhook.disable`, or `add` where   `Webhook.enable`,
-                                              the webhook is disabled             `drop_waiting`
+    refused    status = "refused"             a refusal that `Result.is_last`     `lease_again`, `prune`
+    waiting    status = "waiting"             `Webhook.disable`, or `add` for     `Webhook.enable`,
+                                              a disabled webhook                  `drop_waiting`
     delivered  status = "delivered"           2xx                                 `lease_again`, `prune`
 
-After no answer, 407, 429 or 5xx the webhook's circuit is open (`open_until` is set): until then nothing is
-claimed, unless a ping or a redelivery gets an answer (`Webhook.reached`).
+After no answer, 407, 429 or 5xx the webhook's circuit is open: nothing is claimed before `open_until`,
+unless a ping or a redelivery gets an answer (`Webhook.attempted`).
 """
 
 import random
@@ -46,23 +45,23 @@ from times import now
 
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
-MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
-REFUSALS = 8  # attempts after which an event that its receiver finds wrong is not tried again
-FINDS_WRONG = (400, 413, 415, 422)  # other refusals are of the address, which may be right again tomorrow
-RETRY_AFTER_MOST = 6 * 3600.0  # seconds
+MOST_WAITING = 10_000  # events that wait for a disabled webhook; the oldest beyond them are deleted
+REFUSALS = 8  # attempts to deliver an event that its receiver finds wrong
+FINDS_WRONG = (400, 413, 415, 422)  # other refusals are due to the address, which may be repaired
+RETRY_AFTER_MOST = 6 * 3600  # seconds
 JITTER = 0.2  # of a wait, added or subtracted at random
-DISABLE_AFTER = 5 * 86400  # seconds with failures only
-DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have slept for days
+DISABLE_AFTER = 5 * 86400  # seconds of failures only
+DISABLE_MISSES = 12  # consecutive failures that are also needed: the machine may have slept for days
 
 
 @dataclass
 class Result:
-    """What came of one attempt to send a delivery. `status` is None where there was no answer."""
+    """The result of an attempt to send a delivery. `status` is None if there was no answer."""
 
     status: int | None
     error: str | None
     seconds: float
-    retry_after: float | None = None  # seconds that the receiver asks for
+    retry_after: float | None = None  # seconds, if the receiver asks for a wait
 
     @property
     def delivered(self) -> bool:
@@ -70,11 +69,11 @@ class Result:
 
     @property
     def receiver_failed(self) -> bool:
-        """Whether the receiver failed (no answer, 429 or 5xx) or the proxy (407), and did not just refuse."""
+        """Whether the receiver (no answer, 429 or 5xx) or the proxy (407) failed, and did not just refuse."""
         return self.status is None or self.status in (407, 429) or self.status >= 500
 
     def is_last(self, attempts: int, created_at: str) -> bool:
-        """Whether a refused event is given up; a wrong address has as long as a receiver that is down."""
+        """Return whether a refused event is given up. A wrong address gets as long as a failing receiver."""
         if self.status in FINDS_WRONG:
             return attempts >= REFUSALS
         return attempts >= DISABLE_MISSES and created_at < now(-DISABLE_AFTER)
@@ -84,18 +83,18 @@ class Result:
         return "delivered" if self.delivered else "failed" if self.receiver_failed else "refused"
 
     def wait(self, failures: int, schedule: list[float]) -> str:
-        """The time of the next attempt, after so many earlier failures."""
+        """Return the time of the next attempt, after this number of earlier failures."""
         wait = schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
         return now(self.retry_after or wait)
 
 
 def longest_wait(schedule: list[float]) -> float:
-    """The seconds of the longest wait that can be meant: one beyond it is of a clock that was set back."""
+    """Return the longest possible wait, in seconds. A longer one means that the clock was set back."""
     return max(*schedule, RETRY_AFTER_MOST) * (1 + JITTER)
 
 
 def is_due(time: Any, latest_plausible: str) -> Expression:
-    """Whether the time has passed, or is so far ahead that the clock must have been set back."""
+    """Return a condition: the time has passed, or is so far ahead that the clock must have been set back."""
     return (time <= placeholder("now")) | (time > placeholder(latest_plausible))
 
 
@@ -108,13 +107,13 @@ class Webhook(Entity):
     state = ChoiceField(WEBHOOK_STATES)
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
-    first_failure_at = TextField(null=True)  # of the failures since its last success
-    open_until = TextField(null=True)  # while its circuit is open, nothing is sent
+    first_failure_at = TextField(null=True)  # since its last success
+    open_until = TextField(null=True)  # nothing is sent before
     created_at = TextField()
     updated_at = TextField()
     misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # consecutive attempts that were not accepted
-    last_error = TextField(null=True)  # of the last of them
-    header_name = TextField(null=True)  # of its own header, whose value is a secret
+    last_error = TextField(null=True)
+    header_name = TextField(null=True)  # of its own header; the value is a secret
 
     NOUN = "webhook"
     LEFT = "no longer in the configuration"
@@ -129,12 +128,12 @@ class Webhook(Entity):
 
     @classmethod
     def listing(cls) -> list[Row]:
-        """Every webhook by name, with the number of deliveries that are pending."""
+        """Return all webhooks by name, each with the number of its pending deliveries."""
         return sorted_by(cls.shown_rows.all(), "name")
 
     @statement
     def backlog(cls: Any):
-        """Each webhook's numbers of deliveries that are not delivered, and the time of the oldest one."""
+        """The numbers of each webhook's undelivered deliveries, and the time of the oldest pending one."""
         of_webhook = Delivery.webhook == cls.id
         counts = [
             Delivery.select(fn.COUNT(SQL("*"))).where(of_webhook, condition).alias(name)
@@ -146,7 +145,7 @@ class Webhook(Entity):
 
     @classmethod
     def shown_configured(cls, id: str) -> Row:
-        """The webhook. Raises `NotFound`, and `Conflict` where it left the configuration."""
+        """Return the webhook. Raises `NotFound`, and `Conflict` if it has left the configuration."""
         webhook = cls.shown(id)
         if webhook["reason"] == cls.LEFT:
             raise Conflict(f"the webhook {webhook['name']} is {cls.LEFT}; put it back there first")
@@ -154,7 +153,7 @@ class Webhook(Entity):
 
     @classmethod
     def shown_enabled(cls, id: str) -> Row:
-        """The webhook. Raises as `shown_configured` does, and `Conflict` where it is disabled."""
+        """Return the webhook. Raises as `shown_configured` does, and `Conflict` if it is disabled."""
         webhook = cls.shown_configured(id)
         if webhook["state"] == "disabled":
             name, reason = webhook["name"], webhook["reason"]
@@ -163,31 +162,30 @@ class Webhook(Entity):
 
     @classmethod
     def _has(cls, condition: Expression) -> Any:
-        """Whether the condition holds for a delivery to the webhook."""
         return fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, condition))
 
     @statement
     def configured(cls: Any):
-        """The webhooks that get events, and which events; those that are `healthy` can be sent to at once."""
+        """The webhooks that get events, with these events; a request sends to those that are `healthy`."""
         is_healthy = (cls.failures == 0) & ~cls._has(Delivery.is_backlog)
         return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls.has_left)
 
     @statement
     def due(cls: Any):
-        """The webhooks that something can be sent to now."""
+        """The webhooks with a delivery that can be sent now."""
         is_closed = cls.open_until.is_null() | is_due(cls.open_until, "latest_due")
         return cls.select(cls.id).where(cls.state == "active", is_closed, cls._has(Delivery.can_be_sent))
 
     @statement
     def failing(cls: Any):
-        """The number of webhooks that fail or are disabled; one that left counts while events wait for it."""
+        """The number of webhooks that fail or are disabled; one that has left counts while events wait."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
         has_waiting = cls._has(Delivery.is_waiting)
         return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls.has_left | has_waiting)
 
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row]) -> list[str]:
-        """Store the webhooks of the configuration, and disable those that left it; returns their names."""
+        """Store the configured webhooks and disable those that have left; return the names of these."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
             fields = {"url": webhook["shown_url"], "events": webhook["events"]}
@@ -208,62 +206,61 @@ class Webhook(Entity):
         return [row["name"] for row in left]
 
     @statement
-    def suspension(cls: Any):
+    def suspend(cls: Any):
         waiting = {Delivery.status: "waiting", Delivery.leased_until: None}
         return Delivery.update(waiting).where(Delivery.is_pending, Delivery.of_webhook)
 
     @statement
-    def resumption(cls: Any):
+    def resume(cls: Any):
         pending = {Delivery.status: "pending", Delivery.blocks_later: 1}
         return Delivery.update(pending).where(Delivery.is_waiting, Delivery.of_webhook)
 
     @statement
-    def hurry(cls: Any):
-        """Makes the deliveries due now that others wait for."""
+    def make_due(cls: Any):
+        """Make the deliveries due now that later ones wait for."""
         due = Delivery.update({Delivery.next_at: placeholder("now")})
         return due.where(Delivery.is_pending, Delivery.of_webhook, Delivery.blocks_later == 1)
 
     @classmethod
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
-        """Send nothing more to the webhook; its pending deliveries wait until it is enabled."""
+        """Stop sending to the webhook; its pending deliveries wait until it is enabled."""
         cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
-        cls.suspension.run(webhook_id=id)
+        cls.suspend.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
-        """Send to the webhook again, first what has waited for it. Raises `NotFound`."""
+        """Send to the webhook again, beginning with what has waited for it. Raises `NotFound`."""
         cls.shown(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
-        cls.resumption.run(webhook_id=id)
-        cls.hurry.run(webhook_id=id, now=now())
+        cls.resume.run(webhook_id=id)
+        cls.make_due.run(webhook_id=id, now=now())
         return cls.shown(id)
 
     @classmethod
-    def reached(cls, transaction: Transaction, id: str, error: str | None) -> None:
-        """Store that the receiver answered, and how it refused, unless it accepted."""
-        stored = cls.stored(id)
-        fields = cls.HEALTHY | (cls._missed(transaction, stored, error) if error else {})
-        if stored["failures"]:  # what waits behind the failure need not wait any longer
-            cls.hurry.run(webhook_id=id, now=now())
-        if differences(stored, fields):
-            cls.set_columns(id, **fields, updated_at=transaction.at)
+    def attempted(cls, transaction: Transaction, id: str, result: Result, schedule: list[float]) -> str:
+        """Store how an attempt changes the webhook; return until when its circuit is open after a failure.
 
-    @classmethod
-    def failed(cls, transaction: Transaction, id: str, error: str | None, until: str, latest_due: str) -> str:
-        """Open the webhook's circuit until this time; returns until when it is open.
-
-        An open circuit keeps its time, unless the clock was set back: that is after `latest_due`.
+        An open circuit keeps its time, unless the clock was set back.
         """
         stored = cls.stored(id)
-        if stored["open_until"] and now() < stored["open_until"] <= latest_due:
-            return stored["open_until"]
-        fields = {"failures": stored["failures"] + 1, "open_until": until}
-        cls.set_columns(id, **fields | cls._missed(transaction, stored, error), updated_at=transaction.at)
+        until, latest_due = result.wait(stored["failures"], schedule), now(longest_wait(schedule))
+        fields = dict(cls.HEALTHY)
+        if not result.delivered:
+            since = stored["first_failure_at"] or transaction.at
+            fields |= {"first_failure_at": since, "misses": stored["misses"] + 1, "last_error": result.error}
+        if result.receiver_failed:
+            if stored["open_until"] and now() < stored["open_until"] <= latest_due:
+                return stored["open_until"]
+            fields |= {"failures": stored["failures"] + 1, "open_until": until}
+        elif stored["failures"]:  # deliveries behind the failure need not wait any longer
+            cls.make_due.run(webhook_id=id, now=now())
+        if differences(stored, fields):
+            cls.set_columns(id, **fields, updated_at=transaction.at)
         return until
 
     @classmethod
     def disable_if_lost(cls, transaction: Transaction, id: str, status: int | None) -> str | None:
-        """Disable the webhook after 410, or after days of nothing but failures; returns the reason."""
+        """Disable the webhook after 410, or after days of failures only; return the reason, or None."""
         stored, reason = cls.stored(id), None
         if status == 410:
             reason = "it answered 410 Gone"
@@ -274,14 +271,9 @@ class Webhook(Entity):
         cls.disable(transaction, id, reason)
         return reason
 
-    @classmethod
-    def _missed(cls, transaction: Transaction, stored: Row, error: str | None) -> Row:
-        since = stored["first_failure_at"] or transaction.at
-        return {"first_failure_at": since, "misses": stored["misses"] + 1, "last_error": error}
-
 
 class Event(Sequenced):
-    """What happened, as the bytes that are signed and sent; `seq` rises with the commits, never reused."""
+    """An event, as the bytes that are signed and sent. `seq` rises with the commits and is never reused."""
 
     name = TextField()
     body = EncodedJSONField()
@@ -289,7 +281,7 @@ class Event(Sequenced):
 
     @classmethod
     def add(cls, transaction: Transaction, id: str, name: str, body: Row) -> int:
-        """Store the event; returns its place in the sequence."""
+        """Store the event and return its `seq`."""
         return cls.insert_row.run(id=id, name=name, body=body, created_at=transaction.at)
 
     @statement
@@ -304,17 +296,17 @@ class Event(Sequenced):
 
     @classmethod
     def page(cls, *, limit: int, after: str | None = None, since: str = "") -> Row:
-        """The events that follow this one, or without one the first of that time or later, in order.
+        """Return the events `after` this one, or those `since` this time, oldest first.
 
         Raises `Invalid` for an event that does not exist, or no longer exists.
         """
         seq: int | None = cls.last_before(since) if since else 0
         if after is not None and (seq := cls.seq_of.value(id=after)) is None:
-            raise Invalid(("after", "no such event, or not any more; without it, the first kept is first"))
+            raise Invalid(("after", "this event does not exist any more; leave it out to get the oldest"))
         rows, left = cls.later.some(seq=seq, most=limit + 1)
         next_after = rows[:limit][-1]["id"] if rows else after
-        place = {"limit": limit, "has_more": left < 0 or len(rows) > limit, "next_after": next_after}
-        return {"events": [row["body"] for row in rows[:limit]], "pagination": place}
+        position = {"limit": limit, "has_more": left < 0 or len(rows) > limit, "next_after": next_after}
+        return {"events": [row["body"] for row in rows[:limit]], "pagination": position}
 
     @statement
     def last_older(cls: Any):
@@ -323,12 +315,12 @@ class Event(Sequenced):
 
     @classmethod
     def last_before(cls, before: str) -> int:
-        """The place in the sequence of the last event that is older, or 0; it is found from the newest on."""
+        """Return the `seq` of the last event before this time, or 0; the search begins with the newest."""
         return cls.last_older.value(before=before) or 0
 
     @statement
-    def pruning(cls: Any):
-        """Deletes old events without deliveries, but not the last event, whose number SQLite would reuse."""
+    def delete_unused(cls: Any):
+        """Delete old events without deliveries, except the last event: SQLite would reuse its number."""
         is_old = (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
         is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
         is_last = cls.seq == cls.select(fn.MAX(cls.seq))
@@ -341,8 +333,8 @@ class Delivery(Entity):
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
     status = ChoiceField(DELIVERY_STATUSES)
-    attempts = IntegerField()  # counts leases; the number of the current one is its token (see `_update`)
-    blocks_later = IntegerField()  # 1: while it is pending, later events of its webhook wait behind it
+    attempts = IntegerField()  # the number of leases, which is also the current lease's token (`_update`)
+    blocks_later = IntegerField()  # 1 if later events of its webhook wait while it is pending
     next_at = TextField()
     leased_until = TextField(null=True)
     last_status = IntegerField(null=True)
@@ -362,20 +354,20 @@ class Delivery(Entity):
         & is_due(next_at, "latest_due")
         & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
     )
-    # Later events wait behind it, also if it was leased a while ago without a result: its process has ended.
+    # Later events wait behind it. If it was leased a while ago and has no result, its process has ended.
     is_backlog: ClassVar[Any] = is_pending & (
         (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
     )
-    was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and is tried again
+    was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and will be tried again
 
     @classmethod
     def add(
         cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery; returns its id.
+        """Store a delivery and return its id.
 
-        With a `lease` it is sent by this request, which saves a transaction that would claim it; without, the
-        sweeper sends it before later ones.
+        With a `lease` this request sends it, which saves the transaction of a claim. Without one, the sweeper
+        sends it before later ones.
         """
         id = transaction.new_id()
         cls.insert_row.run(
@@ -385,7 +377,7 @@ class Delivery(Entity):
             status=status,
             attempts=1 if lease else 0,
             blocks_later=0 if lease else 1,
-            next_at=now(),  # unlike transaction.at, it follows a clock that is set back
+            next_at=now(),  # unlike `transaction.at`, this follows a clock that is set back
             leased_until=lease,
             created_at=transaction.at,
         )
@@ -395,9 +387,9 @@ class Delivery(Entity):
     def _select(cls, *more: Any) -> Query:
         of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
-        first = cls.alias()
-        is_before = (first.webhook == cls.webhook) & (first.event < cls.event) & (first.blocks_later == 1)
-        before = first.select(first.id).where(first.status == "pending", is_before).order_by(first.event)
+        other = cls.alias()
+        is_before = (other.webhook == cls.webhook) & (other.event < cls.event) & (other.blocks_later == 1)
+        before = other.select(other.id).where(other.status == "pending", is_before).order_by(other.event)
         waits_for = Case(None, [(cls.is_pending & ~cls.was_refused, before.limit(SQL("1")))])
         of_event.append(waits_for.alias("waits_for"))
         selected = [*columns(cls, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
@@ -410,28 +402,21 @@ class Delivery(Entity):
 
     @classmethod
     def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
-        """Deliveries that pass every filter, newest first, with their pagination."""
-        rows = cls._page(frozenset(filters)).all(limit=limit + 1, offset=offset, **filters)
-        total = cls._total(frozenset(filters)).value(**filters)
-        return {"deliveries": rows[:limit], "pagination": pagination(total, limit, offset, len(rows) > limit)}
+        """Return the deliveries that pass every filter, newest first, with their pagination."""
+        page, total = cls._queries(frozenset(filters))
+        rows, count = page.all(limit=limit + 1, offset=offset, **filters), total.value(**filters)
+        return {"deliveries": rows[:limit], "pagination": pagination(count, limit, offset, len(rows) > limit)}
 
     @classmethod
     @lru_cache(maxsize=16)
-    def _page(cls, filters: frozenset[str]) -> Statement:
-        page = cls._filtered(cls._select(), filters).order_by(cls.id.desc())
-        return Statement(page.limit(placeholder("limit")).offset(placeholder("offset")))
-
-    @classmethod
-    @lru_cache(maxsize=16)
-    def _total(cls, filters: frozenset[str]) -> Statement:
-        some = cls._filtered(cls.select(SQL("1")).join(Event, on=(cls.event == Event.seq)), filters)
-        return Statement(cls.select(fn.COUNT(SQL("*"))).from_(some.limit(COUNT_LIMIT + 1)))
-
-    @classmethod
-    def _filtered(cls, query: Query, filters: frozenset[str]) -> Query:
+    def _queries(cls, filters: frozenset[str]) -> tuple[Statement, Statement]:
+        """Return the queries of a page and of the number of deliveries that pass these filters."""
         columns = {"status": cls.status, "webhook_id": cls.webhook, "event": Event.name}
-        conditions = [columns[name] == placeholder(name) for name in sorted(filters)]
-        return query.where(*conditions) if conditions else query
+        passes: list[Any] = [columns[name] == placeholder(name) for name in sorted(filters)] or [SQL("1")]
+        page = cls._select().where(*passes).order_by(cls.id.desc())
+        some = cls.select(SQL("1")).join(Event, on=(cls.event == Event.seq)).where(*passes)
+        total = cls.select(fn.COUNT(SQL("*"))).from_(some.limit(COUNT_LIMIT + 1))
+        return Statement(page.limit(placeholder("limit")).offset(placeholder("offset"))), Statement(total)
 
     @statement
     def pending(cls: Any):
@@ -445,7 +430,7 @@ class Delivery(Entity):
 
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
-        """These deliveries, as `webhooks.send` takes them; a reset of `throwaway` may have undone some."""
+        """Return these deliveries for `webhooks.send`; a reset of `throwaway` may have deleted some."""
         return [row for id in ids if (row := cls.sendable.one(id=id))]
 
     @statement
@@ -454,30 +439,30 @@ class Delivery(Entity):
         return rows.where(cls.of_webhook, cls.can_be_sent).order_by(cls.event).limit(placeholder("most"))
 
     @statement
-    def first_in_progress(cls: Any):
-        """The first event that another thread is sending."""
+    def oldest_in_progress(cls: Any):
+        """The oldest event that another thread is sending."""
         is_leased = cls.leased_until.is_null(False) & ~is_due(cls.leased_until, "latest_lease")
         events = cls.select(cls.event).where(cls.is_pending, cls.of_webhook, is_leased, ~cls.was_refused)
         return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
 
     @classmethod
     def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
-        """Lease the webhook's due deliveries in the order of their events; returns them.
+        """Lease up to `most` due deliveries of the webhook in the order of their events, and return them.
 
-        Deliveries after one that another thread is sending are not claimed, except those that the
-        receiver has refused before.
+        Deliveries behind one that another thread is sending are not claimed, except those that the receiver
+        has refused before.
         """
         due = cls.due.all(webhook_id=webhook_id, most=most, **times)
         if not due:
             return []
         last = due[-1]["event_seq"]
-        barrier = cls.first_in_progress.value(webhook_id=webhook_id, last=last, **times)
+        barrier = cls.oldest_in_progress.value(webhook_id=webhook_id, last=last, **times)
         free = [row["id"] for row in due if row["was_refused"] or not barrier or row["event_seq"] < barrier]
         return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
     @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
-        """Lease the delivery until that time, unless another thread has leased it since the row was read."""
+        """Lease the delivery until this time; return False if another thread has leased it meanwhile."""
         count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=lease)
         row["attempts"] += 1
         return count == 1
@@ -489,56 +474,54 @@ class Delivery(Entity):
 
     @classmethod
     def settle(cls, transaction: Transaction, row: Row, result: Result, schedule: list[float]) -> list[str]:
-        """Store the result of an attempt, what follows from it for the webhook, and when the next one is.
+        """Store the result of an attempt, the state of the webhook, and the time of the next attempt.
 
-        If the lease expired and another thread has tried since, the delivery is left to that one. Returns
-        what the log tells of the webhook.
+        If the lease has expired and another thread has tried since, the delivery is left to that one. Return
+        what is logged about the webhook.
         """
         webhook_id = row["webhook_id"]
         columns: Row = {"leased_until": None, "last_status": result.status, "last_error": result.error}
         columns["duration_ms"] = round(result.seconds * 1000)
         if result.delivered:
             cls._update(row, status="delivered", delivered_at=transaction.at, **columns)
-            Webhook.reached(transaction, webhook_id, None)
+            Webhook.attempted(transaction, webhook_id, result, schedule)
             return []
         if not (stored := cls.stored_row.one(id=row["id"])):
-            return []  # a reset of `throwaway` has undone it: its webhook has not failed
+            return []  # a reset of `throwaway` has deleted it: its webhook has not failed
         if result.receiver_failed:
-            until = result.wait(Webhook.stored(webhook_id)["failures"], schedule)
-            latest = now(longest_wait(schedule))
-            until = Webhook.failed(transaction, webhook_id, result.error, until, latest)
+            until = Webhook.attempted(transaction, webhook_id, result, schedule)
             cls._update(row, blocks_later=1, next_at=until, **columns)
         else:
             is_last = result.is_last(row["attempts"], stored["created_at"])
             status = "refused" if is_last else "pending"
             until = result.wait(row["attempts"] - 1, schedule)
             cls._update(row, status=status, blocks_later=0, next_at=until, **columns)
-            Webhook.reached(transaction, webhook_id, result.error)
-        told = [f": delivery {row['id']}: {result.error}"]
+            Webhook.attempted(transaction, webhook_id, result, schedule)
+        messages = [f": delivery {row['id']}: {result.error}"]
         if reason := Webhook.disable_if_lost(transaction, webhook_id, result.status):
-            told.append(f" is disabled: {reason}")
-        return told
+            messages.append(f" is disabled: {reason}")
+        return messages
 
     @classmethod
     def _update(cls, row: Row, **fields: Any) -> int:
-        """Write these columns if the delivery is pending and still has the row's number of attempts."""
+        """Write these columns if the delivery is pending and has the row's number of attempts."""
         read = {"id": row["id"], "attempts": row["attempts"], "status": "pending"}
         return cls.update_where(read, **fields)
 
     @statement
     def is_left_for(cls: Any):
-        """Whether the sweeper has to send something to the webhook before later events."""
+        """One row if the sweeper has to send something to the webhook before later events."""
         return cls.select(SQL("1")).where(cls.is_pending, cls.of_webhook, cls.blocks_later == 1).limit(1)
 
     @statement
-    def release_of_all(cls: Any):
-        """Ends all leases, when the processes that held them have ended; later events wait for them."""
+    def release_all(cls: Any):
+        """End all leases after the processes that held them have ended; later events wait for them."""
         released = {cls.leased_until: None, cls.blocks_later: 1}
         return cls.update(released).where(cls.is_pending, cls.leased_until.is_null(False))
 
     @statement
-    def reopening(cls: Any):
-        """Makes a delivery pending; one that is pending already keeps its place in the order."""
+    def reopen(cls: Any):
+        """Make a delivery pending; one that is pending keeps `blocks_later`."""
         reopened = {cls.status: "pending", cls.blocks_later: 0, cls.delivered_at: None}
         return cls.update(reopened).where(cls.id == placeholder("id"), ~cls.is_pending)
 
@@ -546,13 +529,13 @@ class Delivery(Entity):
     def lease_again(cls, id: str, lease: str) -> Row:
         """Lease a delivery for another attempt, whatever the result of the last one.
 
-        Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
+        Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
         """
         row = cls.shown(id)
         Webhook.shown_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
-        cls.reopening.run(id=id)
+        cls.reopen.run(id=id)
         cls.lease(row, lease)
         return row
 
@@ -563,35 +546,35 @@ class Delivery(Entity):
         return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
 
     @statement
-    def deletion_of_superfluous(cls: Any):
+    def delete_superfluous(cls: Any):
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
         return deletion_of_some(cls, cls.of_webhook & cls.is_waiting & is_superfluous, cls.event)
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
-        """Delete some of what waits for a disabled webhook, the oldest first; returns how many.
+        """Delete up to `most` deliveries that wait for a disabled webhook, the oldest first; return how many.
 
-        Deletes what is older than `before`, and everything except the newest `MOST_WAITING`.
+        Those created before `before` are deleted, and all but the newest `MOST_WAITING`.
         """
         last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
-        return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
+        return cls.delete_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
 
     @statement
-    def pruning(cls: Any):
+    def delete_finished(cls: Any):
         is_finished = cls.status.in_(("delivered", "refused"))
         return deletion_of_some(cls, (cls.created_at < placeholder("before")) & is_finished)
 
     @classmethod
     def prune(cls, before: str, last: int, most: int = 500) -> int:
-        """Delete some finished deliveries, and events without deliveries, of before that time.
+        """Delete up to `most` finished deliveries and unused events from before this time; return how many.
 
-        `last` is `Event.last_before`: without an index on their time, events are looked for up to there.
+        `last` is `Event.last_before(before)`: events have no index on their time.
         """
-        deliveries = cls.pruning.run(before=before, most=most)
-        return deliveries + Event.pruning.run(before=before, last=last, most=most)
+        deliveries = cls.delete_finished.run(before=before, most=most)
+        return deliveries + Event.delete_unused.run(before=before, last=last, most=most)
 
 
-# The outbox is read by webhook in the order of events; what is delivered must not slow that down.
+# The outbox is read by webhook in the order of events; delivered ones must not slow that down.
 Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_pending, name="delivery_pending")
 Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_waiting, name="delivery_waiting")
 Delivery.add_index(Delivery.webhook, where=Delivery.is_refused, name="delivery_refused")

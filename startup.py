@@ -1,4 +1,4 @@
-"""What a server does at its start and at a reload: it locks the database, and applies its configuration."""
+"""The start and the reload of a server: it locks the database and applies its configuration."""
 
 import logging
 from contextlib import ExitStack, suppress
@@ -22,11 +22,11 @@ from store import is_missing, lock_database, prepare
 from wire import StoredAnswer
 
 log = logging.getLogger("tasks")
-locks = ExitStack()  # of the database, which the workers inherit: it is free when all of them have ended
+locks = ExitStack()  # of the database; the workers inherit them, so it is locked until all have ended
 
 
 class Secrets(NamedTuple):
-    """What a configuration refers to, read at the start and at each reload."""
+    """The secrets of a configuration, read at the start and at each reload."""
 
     webhooks: list[Row]  # with their secrets
     mail_password: str | None
@@ -39,27 +39,27 @@ def read_secrets(config: dict[str, Any]) -> Secrets:
 
 
 def open_database(config: dict[str, Any], secrets: Secrets) -> None:
-    """Lock the database, and make or upgrade it. Raises `BadDatabase`."""
-    # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
+    """Lock the database, and create or upgrade it. Raises `BadDatabase`."""
+    # Without `bootstrap.api_key`, a missing file means a wrong path, not a new workspace.
     locks.enter_context(lock_database(may_be_new=secrets.owner_key is not None))
     if is_missing():
-        log.warning("There was no database at %s; a new one is made", db.database)
+        log.warning("No database at %s: creating a new one", db.database)
     create_database(secrets.webhooks, locks)
     log.info("The database is %s", db.database)
     if secrets.owner_key and (made := bootstrap(config, secrets.owner_key)):
         log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
     with suppress(Unavailable, *DATABASE_ERRORS), write():  # else the leases expire
-        Delivery.release_of_all.run()
+        Delivery.release_all.run()
 
 
 def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
-    """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
+    """Store the webhooks, and apply the configuration to this process, which the workers inherit."""
     try:
         for name in store_webhooks(secrets.webhooks):
-            message = "webhook %s is no longer configured; its events wait until it is back"
+            message = "webhook %s is no longer configured; its events wait until it is configured again"
             log.warning(message, without_paths(name))
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
-        log.error("the webhooks are as they were until the next reload: %s", error)
+        log.error("the webhooks stay as they were until the next reload: %s", error)
     webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
     mail.configure_mail(config, secrets.mail_password)
     gateway.open_routes(config)
@@ -68,13 +68,13 @@ def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
 
 
 def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
-    """Start the threads of a worker that send deliveries, and do what this lists: chores and errands."""
+    """Start the worker's threads for deliveries, hourly chores, and errands."""
     activity = partial(Activity.prune, config["WORKSPACE"]["activity_days"])
-    pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, activity)
-    chores: list = [webhooks.prune_deliveries, gateway.prune_flows]  # every hour
-    chores += [partial(webhooks.in_steps, prune) for prune in pruned]
+    chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
+    for prune in (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, activity):
+        chores.append(partial(webhooks.in_steps, prune))
     hours = config["WORKSPACE"]["due_notice_hours"]
-    errands: list[webhooks.Errand] = [  # a name, whether something is due, and what is then done
+    errands: list[webhooks.Errand] = [
         ("claims", Task.ended_claims, webhooks.end_claims),
         ("due dates", partial(Task.coming_due, hours), partial(webhooks.notify_due, hours)),
         ("mails", mail.has_some, mail.send_all),
@@ -85,7 +85,7 @@ def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
 
 
 def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:
-    """Create or upgrade the database; a new one has these webhooks. Raises `BadDatabase`."""
+    """Create or upgrade the database; a new one gets these webhooks. Raises `BadDatabase`."""
     is_new = is_missing()
     applied = prepare(locks)
     if is_new:
@@ -96,26 +96,26 @@ def create_database(configured: list[Row], locks: ExitStack | None = None) -> No
 
 
 def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:
-    """Add the first owner with this key, or a new one; returns both, or None where there is an owner."""
+    """Add the first owner with this key, or a new one; return both, or None if there is an owner."""
     with write() as transaction:
         return None if Member.active_owners.one() else add_owner(transaction, config, key)
 
 
 def add_owner(transaction: Transaction, config: dict[str, Any], key: str | None) -> tuple[Row, str]:
-    """Add the configuration's owner, who becomes the actor, with this key or a new one; returns both."""
+    """Add the configuration's owner, who becomes the actor, with this key or a new one; return both."""
     settings = config["BOOTSTRAP"]
     owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
     return owner, ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)[1]
 
 
 def check_webhooks(config: dict[str, Any]) -> list[Row]:
-    """The configured webhooks with their secrets. Raises `LookupError` for what cannot be read."""
+    """Return the configured webhooks with their secrets. Raises `LookupError` for one that cannot be read."""
     webhooks.tls_context(config["DELIVERY"]["ca_file"])
     return resolve_webhooks(config)
 
 
 def store_webhooks(configured: list[Row]) -> list[str]:
-    """Update the table of webhooks from those of `check_webhooks`; returns the names of those that left it.
+    """Store the webhooks of `check_webhooks`; return the names of those that have left the configuration.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """

@@ -1,9 +1,9 @@
 """Webhooks: how the deliveries of the outbox are signed, sent, and tried again.
 
-`emit` stores an event and its deliveries in the transaction of the change. After the commit `deliver`
-sends them (`_send`: for each webhook a `Batch`, which calls `post`) and stores the results (`settle`). The
-`Sweeper` does so for deliveries that are left (`drain`: `Delivery.claim`, then the same). A delivery stays
-pending until its receiver has accepted it, so that each event arrives at least once.
+`emit` stores an event and its deliveries in the transaction of the change. After the commit, `deliver`
+sends them (`_send`: a `Batch` for each webhook, which calls `post`) and stores the results (`settle`). The
+`Sweeper` sends the deliveries that are left in the same way, after a claim (`drain`). A delivery stays
+pending until its receiver has accepted it, so each event arrives at least once.
 """
 
 import base64
@@ -31,9 +31,9 @@ import certifi
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import get_auth_from_url, requote_uri
+from urllib3 import Retry
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
-from werkzeug.http import parse_date
 
 from database import LOCK_SECONDS, Row, is_outage
 from errors import Conflict, Unavailable
@@ -50,38 +50,37 @@ from times import epoch_ms, now, wire_time
 log = logging.getLogger("tasks.webhooks")
 
 USER_AGENT = f"task-service/{VERSION}"
-ANSWER_BYTES = 4096  # the most that is read of the body of a receiver's answer,
-ANSWER_SECONDS = 1.0  # and the longest that it may take: it only tells whether the connection can be kept
+ANSWER_BYTES = 4096  # the most that is read of a response's body,
+ANSWER_SECONDS = 1.0  # and for how long: it only shows whether the connection can be kept
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
-BATCH = 50  # deliveries are claimed at a time; with 20, draining is slower than eight clients writing
-BATCH_SECONDS = 5.0  # after which a batch tries no further delivery, so that leases stay short
-ABANDONED = 2.0  # seconds during which a delivery that a request leased counts as being sent
+BATCH = 50  # deliveries in a claim; with 20, draining is slower than eight clients writing
+BATCH_SECONDS = 5.0  # after them a batch tries no further delivery, so that leases stay short
+ABANDONED = 2.0  # seconds for which a delivery that a request has leased counts as being sent
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
-MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
-SETTLE_SECONDS = 0.25  # after which a request stores the results that it has, while it waits for others
+MOST_AT_ONCE = 20  # deliveries that a request sends itself
+SETTLE_SECONDS = 0.25  # between two times at which a request that waits for others stores its results
 
 
 # One POST -------------------------------------------------------------------------------------
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """The TLS context, with certifi's authorities and the file's. Raises `LookupError` if that holds none."""
+    """Return a TLS context with certifi's authorities and the file's. Raises `LookupError` for a bad file."""
     context = ssl.create_default_context(cafile=certifi.where())
     if ca_file:
         try:
             context.load_verify_locations(ca_file)
-        except OSError as error:  # `ssl.SSLError` is one too
+        except OSError as error:  # or its subclass `ssl.SSLError`
             raise LookupError(f"delivery.ca_file = {ca_file!r}: {error.strerror or error}") from error
     return context
 
 
-# This thread's POST: when it `ends_at`, whether its connection `is_kept` from an earlier one, and the
-# connection's `deadline`.
+# The thread's POST: `ends_at`, whether its connection `is_kept` from an earlier one, and its `deadline`.
 attempt = threading.local()
 
 
 def cuttable(pool: Any) -> Any:
-    """The pool, with connections that are shut down when the time of the thread's POST is over."""
+    """Return the pool with connections that are shut down at the end of the thread's POST."""
 
     class Connection(pool.ConnectionCls):
         def _new_conn(self) -> socket.socket:
@@ -90,17 +89,17 @@ def cuttable(pool: Any) -> Any:
             sock.settimeout(max(attempt.ends_at - time.monotonic(), 0.01))  # for TLS
             return sock
 
-        def _tunnel(self) -> None:  # to the receiver, through a proxy, which may answer byte by byte
+        def _tunnel(self) -> None:  # to the receiver, through a proxy that may answer byte by byte
             left = max(attempt.ends_at - time.monotonic(), 0.01)
             with SocketDeadline(self.sock, left, socket.SHUT_RDWR):
                 super()._tunnel()
             self.sock.settimeout(max(attempt.ends_at - time.monotonic(), 0.01))
 
         def putrequest(self, *arguments: Any, **options: Any) -> None:
-            if self.sock is None:  # with TLS or through a proxy it is there already
+            if self.sock is None:  # with TLS or a proxy it exists already
                 self.connect()
             attempt.is_kept = not attempt.is_new
-            if (left := attempt.ends_at - time.monotonic()) <= 0:  # a name server or dead addresses took it
+            if (left := attempt.ends_at - time.monotonic()) <= 0:  # after a name server or dead addresses
                 raise TimeoutError("timed out")
             self.sock.settimeout(left)
             attempt.deadline = SocketDeadline(self.sock, left, socket.SHUT_RDWR)
@@ -114,7 +113,7 @@ POOLS = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnection
 
 
 class Adapter(HTTPAdapter):
-    """What all threads send with. It keeps connections; a session would add cookies, redirects and more."""
+    """The connections of all threads, which are kept. A session would add cookies, redirects and more."""
 
     def __init__(self, tls: ssl.SSLContext, receivers: int, connections: int):
         self.tls = tls
@@ -137,11 +136,11 @@ def timed_out(seconds: float) -> Result:
 def post(
     url: str, body: bytes, headers: dict[str, str], seconds: float, proxy: str | None = None, hidden: str = ""
 ) -> Result:
-    """POST the body, through the proxy if there is one. A status after so many seconds counts as no answer.
+    """POST the body, through the proxy if there is one. A status after `seconds` counts as no answer.
 
-    No word of `hidden` is in the result. Where a kept connection fails, it is sent again at once: the
-    receiver may have just closed that one. Connecting to an address takes at most a third of the time, so
-    that a dead one leaves time for the next. Only a name server can hold the thread for longer than the time.
+    The result contains no word of `hidden`. If a kept connection fails, the body is sent again at once: the
+    receiver may have just closed it. Connecting to an address takes at most a third of the time, so a dead
+    one leaves time for the next. Only a name server can hold the thread for longer than `seconds`.
     """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
@@ -159,7 +158,7 @@ def post(
             most = min(left / 2, ANSWER_SECONDS)
             attempt.deadline = SocketDeadline(attempt.deadline.sock, most, socket.SHUT_RDWR)
             attempt.deadline.start()
-            with suppress(HTTPError, OSError):  # the status decides, also where the body breaks off
+            with suppress(HTTPError, OSError):  # the status decides, even if the body breaks off
                 response.raw.read(ANSWER_BYTES, decode_content=False)
     except requests.Timeout:
         return timed_out(min(time.monotonic() - started_at, seconds))
@@ -179,22 +178,17 @@ def post(
 
 
 def _retry_after(text: str) -> float | None:
-    """The seconds of a header `Retry-After`, which holds seconds or a date; at most `RETRY_AFTER_MOST`."""
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), RETRY_AFTER_MOST) or None
-    try:
-        date = parse_date(text)
-        seconds = date.timestamp() - time.time() if date else 0
-    except OverflowError:  # an offset of many digits
-        return None
-    return min(seconds, RETRY_AFTER_MOST) if seconds > 0 else None
+    """Return the seconds of a `Retry-After` (seconds or a date), at most `RETRY_AFTER_MOST`, or None."""
+    with suppress(HTTPError, OverflowError, ValueError):
+        return Retry(retry_after_max=RETRY_AFTER_MOST).parse_retry_after(text) or None
+    return None
 
 
 def _in_words(failure: BaseException, url: str, hidden: str) -> str:
-    """The message of the innermost cause, with the characters escaped that a terminal would interpret.
+    """Return the message of the innermost cause, with characters escaped that a terminal would interpret.
 
-    The URL's path and query, and long parts of them, may be secret, and what is `hidden` is: a receiver may
-    send back what it gets.
+    A receiver may repeat what it gets. The URL's path and query, long parts of them and the words of `hidden`
+    may be secret, and are removed.
     """
     while inner := failure.__cause__ or failure.__context__:
         failure = inner
@@ -212,7 +206,7 @@ def _in_words(failure: BaseException, url: str, hidden: str) -> str:
 
 
 def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> str:
-    """`webhook-signature` of the Standard Webhooks specification, one signature per secret."""
+    """Return the header `webhook-signature` of Standard Webhooks, with a signature for each secret."""
     content = f"{id}.{timestamp}.".encode() + body
     macs = [hmac.new(signing_key(secret), content, hashlib.sha256).digest() for secret in secrets]
     return " ".join("v1," + base64.b64encode(mac).decode() for mac in macs)
@@ -225,7 +219,7 @@ DISCORD_MOST = 2000  # characters of a message
 SHOWN_CHANGES = ("status", "priority")  # whose new values are words
 Escape = Callable[[str], str]
 Link = Callable[[str, str], str]  # of a URL and a text
-# What is said of each event; `task` is a link with the title.
+# A chat message for each event; `task` is a link with the title.
 SENTENCES = {
     "task.created": "{who} created {task}",
     "task.updated": "{who} changed {task}: {changes}",
@@ -240,11 +234,11 @@ SENTENCES = {
 
 
 def chat_message(format: str, body: str, base_url: str) -> str:
-    """The body of a call to Slack or Discord that says what the event with this body says."""
+    """Return the body of a message to Slack or Discord about the event with this body."""
     event = json.loads(body)
     text = sentence(event, base_url, *CHAT_FORMATS[format])
     if format == "slack":
-        # Slack shows the blocks, in which nothing is markup; the text is for notifications, and other chats.
+        # Slack shows the blocks, which contain no markup. The text is for notifications and other chats.
         before, *link = sentence(event, base_url, str, "\0{}\0{}\0".format).split("\0")
         elements = [{"type": "text", "text": before}]
         if link:
@@ -253,12 +247,12 @@ def chat_message(format: str, body: str, base_url: str) -> str:
         elements = [element for element in elements if element["text"]]
         section = {"type": "rich_text_section", "elements": elements}
         return json.dumps({"text": text, "blocks": [{"type": "rich_text", "elements": [section]}]})
-    # Nobody is called by what stands in a task, such as @everyone.
+    # A task's text, such as @everyone, must not notify anybody.
     return json.dumps({"content": text[:DISCORD_MOST], "allowed_mentions": {"parse": []}})
 
 
 def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
-    """Who did what, in one line, with a link to the task."""
+    """Return a line that says who did what, with a link to the task."""
     data = event["data"]
 
     def shown(text: Any, most: int = 150) -> str:
@@ -279,7 +273,7 @@ def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time in the workspace's time zone, which it names; of the end of a day the day alone."""
+    """Return a time in the workspace's time zone, with its name; the end of a day is the day only."""
     moment = datetime.fromisoformat(text).astimezone(Instant.zone)
     return f"{moment:%Y-%m-%d %H:%M} ({Instant.zone})".removesuffix(f" 23:59 ({Instant.zone})")
 
@@ -306,19 +300,19 @@ CHAT_FORMATS: dict[str, tuple[Escape, Link]] = {
 
 @dataclass
 class Sending:
-    """What this process needs to send: the configuration, as `configure` sets it, and signals to threads."""
+    """The state of this process for sending: the configuration (`configure`), and signals to threads."""
 
     webhooks: dict[str, Row] = field(default_factory=dict)  # with their `secrets`, by id
     delivery: Row = field(default_factory=dict)  # the section of the configuration
     adapter: HTTPAdapter = field(default_factory=HTTPAdapter)  # replaced by `configure`
     turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)  # of requests
     left_something: threading.Event = field(default_factory=threading.Event)  # wakes the sweeper
-    stopping: threading.Event = field(default_factory=threading.Event)  # no further attempt is made
-    began_at: str = ""  # of this process: its first event
+    stopping: threading.Event = field(default_factory=threading.Event)  # ends further attempts
+    began_at: str = ""  # the time of this process's first event
 
     @property
     def times(self) -> Row:
-        """Now, and the latest plausible due time and lease end, as parameters of statements."""
+        """The parameters of statements: now, and the latest plausible due time and lease end."""
         delivery = self.delivery
         longest = max(delivery["request_budget_seconds"], delivery["timeout_seconds"] + BATCH_SECONDS)
         return {
@@ -332,14 +326,14 @@ sending = Sending()
 
 
 def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Set the webhooks, with their secrets, that this process sends to, if the server has stored them."""
+    """Set the webhooks, with their secrets, that this process sends to; the server must have stored them."""
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
     figures.name_webhooks(webhook["name"] for webhook in webhooks)
-    turns = max(threads // 4, 1)  # of the threads that answer requests
+    turns = max(threads // 4, 1)  # so most threads remain for other requests
     sending.turns = threading.BoundedSemaphore(turns)
     sending.delivery = delivery
-    # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
+    # `turns` requests and the sweeper may send to a webhook at once, and all receivers may have one address.
     receivers = max(len(webhooks), 1)
     sending.adapter = Adapter(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
 
@@ -348,12 +342,10 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
 
 
 def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
-    """Store the event, and a delivery for each webhook that asks for it, in the transaction.
+    """Store the event, and a delivery for each webhook that asks for it; return the deliveries' ids.
 
-    With `only`, the event is for the webhook with that id alone. Returns the deliveries' ids.
-
-    The body is serialised here and never again: these bytes are signed and sent on every attempt. They are
-    those of JavaScript's `JSON.stringify`: metadata is stored in the canonical form already.
+    With `only`, the event is for the webhook with this id alone. The body is serialised here and never again:
+    these bytes are signed and sent in every attempt. They are the same as from JavaScript's `JSON.stringify`.
     """
     id = "evt_" + transaction.new_id().replace("-", "")
     if "task" in data:
@@ -385,12 +377,12 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     return ids
 
 
-@lru_cache(maxsize=1)  # at a time, one body writes
+@lru_cache(maxsize=1)  # only one transaction writes at a time
 def _recipients(transaction: Transaction) -> list[Row]:
-    """The webhooks of the database, of which a command's configuration may have fewer, for `emit`.
+    """Return the stored webhooks; a command's configuration may contain fewer.
 
-    A delivery that was leased more than `ABANDONED` seconds ago, or before this process, and has no result
-    counts as abandoned by a process that died.
+    A delivery without a result that was leased `ABANDONED` seconds ago, or before this process began, counts
+    as abandoned by a process that died.
     """
     sending.began_at = sending.began_at or transaction.at
     abandoned_at = wire_time(epoch_ms() - round(ABANDONED * 1000))
@@ -398,9 +390,9 @@ def _recipients(transaction: Transaction) -> list[Row]:
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
-    """Store a `ping` for this webhook alone. Raises `NotFound`, and `Conflict` where it is disabled."""
+    """Store a `ping` for this webhook. Raises `NotFound`, and `Conflict` if it is disabled."""
     name = Webhook.shown_enabled(webhook_id)["name"]
-    if webhook_id not in sending.webhooks:  # another process has it in its configuration
+    if webhook_id not in sending.webhooks:  # only another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
     return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
 
@@ -413,7 +405,7 @@ def enable(transaction: Transaction, webhook_id: str) -> Row:
 
 
 def resume(webhook: Row) -> Row:
-    """Have what waited for a webhook sent, after the commit of `enable`; returns the webhook."""
+    """Have the sweeper send what waited for a webhook, after the commit of `enable`; return the webhook."""
     sending.left_something.set()
     return webhook
 
@@ -426,9 +418,9 @@ def redeliver(transaction: Transaction, delivery_id: str) -> None:
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
-    """Send the committed transaction's deliveries; returns how many were accepted, and how many were not."""
+    """Send the committed transaction's deliveries; return how many were accepted and how many are pending."""
     count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
-    # The transaction is on disk with its deliveries pending: at worst they are sent twice.
+    # The transaction is on disk and its deliveries are pending: at worst they are sent twice.
     with failures_logged(f"request {transaction.request_id}: deliveries are left pending"):
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
@@ -452,10 +444,9 @@ def _deliver(rows: list[Row]) -> int:
 
 
 def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
-    """Send the deliveries, those of each webhook as a `Batch`, and settle them; returns the results.
+    """Send each webhook's deliveries as a `Batch`, settle them, and return the results.
 
-    A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
-    wait until the earlier ones are settled.
+    No receiver waits for another one that hangs: the results of each webhook are settled as they come.
     """
     by_webhook: dict[str, list[Row]] = {}
     for row in rows:
@@ -473,21 +464,22 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
 
 
 class Batch(threading.Thread):
-    """Deliveries that are sent to one webhook in order, until `ends_at` or until it cannot be reached.
+    """Sends deliveries to one webhook in order, until `ends_at` or until it cannot be reached.
 
     Nothing can interrupt a name server's look-up, so the caller does not wait for the thread: once an attempt
-    is past its deadline, the results so far count. `each` limits an attempt, in seconds; None: the time left.
+    is past its deadline, the results so far count. `each` is the limit of an attempt in seconds, or None for
+    the time left.
     """
 
     def __init__(self, rows: list[Row], ends_at: float, each: float | None):
         super().__init__(name="batch", daemon=True)
         self.rows, self.ends_at, self.each = rows, ends_at, each
-        self.deadline = ends_at  # of the attempt that is being made
+        self.deadline = ends_at  # of the current attempt
         self.results: list[tuple[Row, Result]] = []
         self.start()
 
     def run(self) -> None:
-        results = self.results  # in whose place `is_done_by` puts a copy
+        results = self.results  # `is_done_by` replaces it by a copy
         for row in self.rows:
             webhook, left = sending.webhooks.get(row["webhook_id"]), self.ends_at - time.monotonic()
             # Earlier attempts may have left too little time for a healthy receiver.
@@ -497,26 +489,26 @@ class Batch(threading.Thread):
                 return
             seconds = self.each or left
             self.deadline = time.monotonic() + seconds
-            results.append((row, timed_out(seconds)))  # unless there is a result in time
+            results.append((row, timed_out(seconds)))  # until there is another result
             result = send(row, webhook, seconds)
             results[-1] = row, result
             if result.receiver_failed or result.status == 410:
                 return
 
     def is_done_by(self, at: float) -> bool:
-        """Wait until that time at most. Whether the results are final; what comes later is ignored."""
+        """Wait until this time at most; return whether the results are final. Later ones are ignored."""
         self.join(max(min(at, self.deadline) - time.monotonic(), 0))
         if self.is_alive():
             if time.monotonic() < self.deadline:
                 return False
-            self.ends_at, self.results = 0.0, self.results.copy()  # the thread makes no other attempt
+            self.ends_at, self.results = 0.0, self.results.copy()  # ends the thread's attempts
         return True
 
 
 def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     """Try once to send a delivery, as `post` does."""
     text, timestamp, secrets = delivery["body"], int(time.time()), webhook["secrets"]
-    own, proxy = webhook.get("headers", {}), webhook.get("proxy")  # which those of `listen` do not have
+    own, proxy = webhook.get("headers", {}), webhook.get("proxy")  # `listen` has neither
     if webhook["format"] != "json":
         text = chat_message(webhook["format"], text, webhook["base_url"])
     body = text.encode()
@@ -540,9 +532,9 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
 
 
 def settle(results: list[tuple[Row, Result]], unsent: list[Row], seconds: float) -> None:
-    """Store the results, and release the leases of the deliveries that were not tried.
+    """Store the results, and release the leases of deliveries that were not tried.
 
-    Raises `Unavailable` if the database is busy for `seconds`; then the leases expire.
+    Raises `Unavailable` if the database is busy for `seconds`; the leases then expire.
     """
     for row, result in results:
         if webhook := sending.webhooks.get(row["webhook_id"]):
@@ -562,10 +554,10 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row], seconds: float)
 
 
 def drain(webhook_id: str) -> int:
-    """Send a webhook what is due, in order, until none is left or one fails; returns how many it accepted."""
+    """Send the webhook's due deliveries in order, until one fails; return how many were accepted."""
     count = 0
     while not sending.stopping.is_set():
-        # After a failure, one delivery tells whether the receiver can be reached again.
+        # After a failure, one delivery shows whether the receiver can be reached again.
         most = 1 if Webhook.stored(webhook_id)["failures"] else BATCH
         with write():
             rows = Delivery.claim(webhook_id, most, sending.times)
@@ -577,29 +569,29 @@ def drain(webhook_id: str) -> int:
 
 
 def due_ids() -> list[str]:
-    """The ids of the webhooks that this process can send something to now."""
+    """Return the ids of the webhooks to which this process can send something now."""
     return [row["id"] for row in Webhook.due.all(**sending.times) if row["id"] in sending.webhooks]
 
 
-# What is done, whether there is something to do, and what does it.
+# A name, a function that returns whether there is something to do, and one that does it.
 Errand = tuple[str, Callable[[], object], Callable[[], object]]
 
 
 class Sweeper:
-    """The threads that send what requests left, in the worker that holds the lock."""
+    """The threads that send what requests have left, in the worker that holds the lock."""
 
-    def __init__(self, lock: Path, chores: Sequence[Callable[[], object]], errands: Sequence[Errand] = ()):
+    def __init__(self, lock: Path, chores: Sequence[Callable[[], object]], errands: Sequence[Errand]):
         self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
         self._errands = errands
         self._chores_at = 0.0
-        self._threads: dict[str, threading.Thread] = {}  # the last one of each name
+        self._threads: dict[str, threading.Thread] = {}  # the newest of each name
 
     def start(self) -> None:
         self._start("sweeper", "the sweeper ends", self._run)
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Stop after the attempts that are being made, or after so many seconds; the rest stays pending."""
+        """Stop after the current attempts, or after `seconds`; the rest stays pending."""
         sending.stopping.set()
         sending.left_something.set()
         ends_at = time.monotonic() + seconds
@@ -607,12 +599,12 @@ class Sweeper:
             thread.join(max(ends_at - time.monotonic(), 0))
 
     def _start(self, name: str, consequence: str, *steps: Callable[[], object]) -> None:
-        """Run the steps in a thread of their own, unless the last one of that name still runs."""
+        """Run the steps in a thread with this name, unless the last one still runs."""
 
         def run() -> None:
             for step in steps:
                 with failures_logged(consequence):
-                    if step():  # it has sent something, and more may have come since it looked last
+                    if step():  # it has sent something, and more may have come since
                         sending.left_something.set()
 
         if name not in self._threads or not self._threads[name].is_alive():
@@ -641,13 +633,13 @@ class Sweeper:
             self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
         if time.monotonic() >= self._chores_at:
             self._chores_at = time.monotonic() + 3600
-            # They may take long, and no event must wait for them.
+            # In a thread, as they may take long and no event must wait for them.
             self._start("chores", "a chore is left for the next hour", *self._chores)
 
 
 @contextmanager
 def failures_logged(consequence: str) -> Iterator[None]:
-    """Log a failure, with a traceback unless the database is busy or full, which is not a bug."""
+    """Log a failure of the body, with a traceback unless the database is busy or full."""
     try:
         yield
     except Exception as error:
@@ -656,7 +648,7 @@ def failures_logged(consequence: str) -> Iterator[None]:
 
 
 def in_steps(step: Callable[[], int]) -> int:
-    """Delete rows step by step, so that others can write between the steps; returns how many."""
+    """Delete rows step by step, so that others can write between the steps; return how many."""
     total, count = 0, 1
     while count and not sending.stopping.is_set():
         with write():
@@ -666,7 +658,7 @@ def in_steps(step: Callable[[], int]) -> int:
 
 
 def end_claims() -> None:
-    """Give back the tasks whose claims have ended, in the name of who had them."""
+    """Give back the tasks whose claims have ended, in the name of the member who had the claim."""
     for member_id in {row["assignee_id"] for row in Task.ended_claims()}:
         with write(Member.stored_row.one(id=member_id)) as transaction:
             for task, changes in Task.end_claims(transaction, member_id, Task.ended_claims()):
@@ -682,7 +674,7 @@ def notify_due(hours: float) -> None:
 
 
 def prune_deliveries() -> None:
-    """Delete deliveries that finished, or have waited for a disabled webhook, for `keep_days`."""
+    """Delete deliveries that finished `keep_days` ago, or have waited that long for a disabled webhook."""
     before = now(-sending.delivery["keep_days"] * 86400)
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
@@ -693,5 +685,5 @@ def prune_deliveries() -> None:
 
 def _log_deleted(webhook: Row, count: int) -> None:
     if count:
-        message = "webhook %s: the oldest %d events that waited for it are dropped"
+        message = "webhook %s: the oldest %d events that waited for it are deleted"
         log.warning(message, without_paths(webhook["name"]), count)
