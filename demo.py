@@ -58,7 +58,7 @@ LABEL_NAMES = ("bug", "design", "idea", "texts")
 NOTES: Row = {"filename": "notes.txt", "content_type": "text/plain", "data": b"What we agreed on\n"}
 STATUS_WEIGHTS = (40, 20, 10, 30)
 PRIORITY_WEIGHTS = (25, 45, 20, 10)
-RECENT_TASKS = 60  # the last tasks, which have comments, attachments and a history
+RECENT_TASKS = 60  # the newest tasks, which have comments, attachments and a history
 DAY = 86_400_000  # milliseconds
 
 
@@ -79,15 +79,15 @@ class PastTransaction(Transaction):
 
 
 class Demonstration:
-    """A believable workspace, which is the same for the same seed and day, with its ids.
+    """A believable workspace, whose rows and ids are the same for the same seed and day.
 
-    Times are in days from 00:00 UTC today, or on the day that begins at `midnight`, in milliseconds.
+    Times are in days from 00:00 UTC today, or from `midnight`, in milliseconds.
     """
 
     def __init__(self, transaction: Transaction, seed: int, tasks: int, midnight: int | None = None):
         self.transaction = transaction
         self.random = Random(seed)  # noqa: S311 - for variety, not for secrets
-        self.id_bits = Random(seed)  # noqa: S311 - of their own: what is recorded changes nothing of what is made
+        self.id_bits = Random(seed)  # noqa: S311 - its own: the number of ids must not change other choices
         self.early = max(tasks - RECENT_TASKS, 0)
         self.recent = tasks - self.early
         self.midnight = epoch_ms() // DAY * DAY if midnight is None else midnight
@@ -138,8 +138,8 @@ class Demonstration:
 
     def early_tasks(self) -> Iterator[Row]:
         """Yield the rows of the tasks before the recent ones, oldest first; they have no activity."""
-        # Rows, because a call of `Task.add` for each would take about four times as long.
-        yesterday, first = self.time(-1), Task.next_number()
+        # These are rows, because `Task.add` would take about four times as long.
+        yesterday, start = self.time(-1), Task.next_number()
         for number in range(1, self.early + 1):
             transaction = self.past(-60 + 57 * number / self.early, self.teammate())
             fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
@@ -148,8 +148,8 @@ class Demonstration:
             yield fields | {
                 "assignee_id": assignee_id,
                 "id": transaction.new_id(),
-                "number": first + number - 1,
-                "rank": Rank.whole(Rank.FIRST + first + number - 1),
+                "number": start + number - 1,
+                "rank": Rank.whole(Rank.FIRST + start + number - 1),
                 "status": status,
                 "labels": [],
                 "label_keys": "",
@@ -190,7 +190,7 @@ class Demonstration:
             Comment.add(self.past(0, self.agent), task_id, content=remark, question=status == "in_progress")
 
     def task_fields(self) -> Row:
-        """What a client could send to add a task."""
+        """Return fields that a client could send to add a task."""
         pick = self.random.choice
         project_id, milestone_ids = pick(self.places)
         title = f"{pick(VERBS)} {pick(THINGS)}"
@@ -208,7 +208,7 @@ class Demonstration:
         }
 
     def optional(self, text: str) -> str | None:
-        """The text, or None in a third of all calls."""
+        """Return the text, or None in a third of all calls."""
         return text if self.random.random() < 2 / 3 else None
 
     def add_meetings(self) -> None:

@@ -1,9 +1,9 @@
-"""How gunicorn serves: its settings, and what it has no setting for. `wire.Request` knows it too.
+"""How gunicorn serves: its settings, and what it has no setting for.
 
-`Worker` overrides methods of gunicorn that are mostly private, so another version ends the start. Without an
-override this happens, which the test in tests/ shows:
+`Worker` overrides methods that are mostly private, so the server starts with one version of gunicorn only.
+This table says what happens without each override, and which test shows it:
 
-override            accident                                                  test
+override            without it                                                test
 __init__            open connections use up all files, and the worker ends    slow_clients: than_files_may_be
 accept              a connection that sends nothing holds a thread            slow_clients: that_send_nothing
 is_parent_alive     busy workers outlive a master that was killed             serving: workers_leave
@@ -46,9 +46,9 @@ from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, ending, envelope
 
 GUNICORN = "27.0.1"  # as in requirements.txt
-LINGER_SECONDS = 0.5  # for a client to end its side after we ended ours
+LINGER_SECONDS = 0.5  # for a client to close its side after we closed ours
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
-# What is shown of a malformed head: gunicorn's own words, method and path, or one word, as a header's name.
+# The part of a malformed head that is shown: gunicorn's own words, method and path, or a header's name.
 SHOWN_OF_HEAD = re.compile(
     r"bare LF as line terminator$|[A-Z]{3,20} /[^\s?#]{0,200}|[A-Za-z-]{1,30}(?![\w-])"
 )
@@ -58,21 +58,20 @@ class Worker(ThreadWorker):
     """gunicorn's threaded worker, changed so that a few clients cannot hold up all others (table above)."""
 
     def __init__(self, *arguments, **options):
-        """Bound the connections by the file descriptors too; gunicorn has only the setting."""
+        """Limit the connections by the file descriptors, not only by gunicorn's setting."""
         super().__init__(*arguments, **options)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        # The other half is for the database, webhooks and files.
-        most = limit // 2 if limit > 0 else sys.maxsize
+        most = limit // 2 if limit > 0 else sys.maxsize  # half is for the database, webhooks and files
         self.worker_connections = min(self.cfg.worker_connections, most)
         self.max_keepalived = self.worker_connections  # `make_room` closes those that were idle longest
         self.paused_until = 0.0
 
     def accept(self, listener):
-        """Accept a connection; the poller waits for its first byte, where gunicorn would block a thread."""
+        """Accept a connection, and let the poller wait for its first byte; gunicorn would block a thread."""
         try:
             sock, address = listener.accept()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # which must not end the worker
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # must not end the worker
                 self.paused_until = time.monotonic() + PAUSE_SECONDS
                 super().set_accept_enabled(False)
             elif error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
@@ -85,20 +84,20 @@ class Worker(ThreadWorker):
         self.poller.register(sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def is_parent_alive(self):
-        """Stop as with SIGTERM when the master has died; gunicorn would go on with clients that are busy."""
+        """Stop as with SIGTERM when the master has died; gunicorn would continue with busy clients."""
         if not super().is_parent_alive():
             self.alive = False
         return self.alive
 
     def set_accept_enabled(self, enabled):
-        """Where gunicorn stops accepting, close the connection that was idle longest instead."""
+        """Close the connection that was idle longest, where gunicorn would stop accepting."""
         if self.alive:
             paused = time.monotonic() < self.paused_until
             enabled = (enabled and not paused) or self.make_room()
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Forget what `handle` has closed; gunicorn would close it again, fail, and count two that end."""
+        """Forget a connection that `handle` has closed; gunicorn would close and count it twice."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:
@@ -106,10 +105,10 @@ class Worker(ThreadWorker):
             conn.close()
 
     def handle(self, conn):
-        """Bound the time in which a request's head arrives; gunicorn would wait for ever.
+        """Limit the time in which a request's head arrives; gunicorn would wait forever.
 
-        A connection that is closed at once is reset if the client is still sending, and the answer is lost:
-        our side is ended first, and the client has a moment to end its side (RFC 9112, section 9.6).
+        Closing at once would reset a connection on which the client is still sending, and lose the response.
+        So our side is closed first, and the client has a moment to close its own (RFC 9112, section 9.6).
         """
         conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
         with conn.head:
@@ -119,19 +118,19 @@ class Worker(ThreadWorker):
         return is_kept
 
     def handle_request(self, request, conn):
-        conn.head.stop()  # the head is here; other deadlines follow
+        conn.head.stop()  # the head is complete; other deadlines follow
         return super().handle_request(request, conn)
 
     def handle_error(self, req, client, addr, exc):
-        """Refuse a malformed request; gunicorn repeats it, with what may be a secret, in log and answer."""
+        """Refuse a malformed request; gunicorn would repeat it, with secrets, in log and response."""
         if isinstance(exc, ParseException):
             for name, value in vars(exc).items():
-                if isinstance(value, str | bytes) and name != "msg":  # which is gunicorn's own text
+                if isinstance(value, str | bytes) and name != "msg":  # gunicorn's own text
                     setattr(exc, name, shown_of_head(value))
         super().handle_error(req, client, addr, exc)
 
     def make_room(self):
-        """Close the connection that was idle longest; returns whether there was one."""
+        """Close the connection that was idle longest; return whether there was one."""
         oldest = [conns[0] for conns in (self.pending_conns, self.keepalived_conns) if conns]
         if oldest:
             min(oldest, key=lambda conn: conn.timeout).timeout = 0.0
@@ -140,7 +139,7 @@ class Worker(ThreadWorker):
         return bool(oldest)
 
     def _cap_keepalive(self, deadline):
-        """Let a stop wait for silent new connections as for idle ones; gunicorn waits until they time out."""
+        """Treat silent new connections as idle ones at a stop; gunicorn would wait until they time out."""
         super()._cap_keepalive(deadline)
         ending.set()
         for conn in self.pending_conns:
@@ -148,13 +147,13 @@ class Worker(ThreadWorker):
         self.murder_pending()
 
     def murder_pending(self):
-        """Tell how many requests there are; gunicorn calls it after each event and once a second."""
+        """Count the current requests; gunicorn calls this after each event and once a second."""
         super().murder_pending()
         figures.busy(self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns))
 
 
 def shown_of_head(text):
-    """The beginning of what a client sent in place of a head, if it tells what is wrong."""
+    """Return the beginning of a malformed head, if it shows what is wrong, without secrets."""
     shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
     if shown is None:
         return "..."
@@ -163,7 +162,7 @@ def shown_of_head(text):
 
 
 def number(name, default, most):
-    """The number in an environment variable, or the default; a wrong value ends the program."""
+    """Return the number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
@@ -171,7 +170,7 @@ def number(name, default, most):
 
 
 def write_error(sock, status, reason, message):
-    """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
+    """Answer an unreadable request with an error of the API; gunicorn would answer in HTML."""
     error = {"code": "invalid_request", "message": message[:200] or reason}
     body = envelope(request_id := new_request_id(), {"success": False, "error": error})
     head = (
@@ -184,26 +183,26 @@ def write_error(sock, status, reason, message):
 
 
 if gunicorn.__version__ != GUNICORN:
-    sys.exit(f"Error: gunicorn {gunicorn.__version__} is installed, and `Worker` is made for {GUNICORN}")
+    sys.exit(f"Error: gunicorn {gunicorn.__version__} is installed; this service needs {GUNICORN}")
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
-workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first, and accepts only numbers
+workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn reads it before, and accepts any number
 worker_class = Worker
 gunicorn.util.write_error = write_error  # gunicorn has no hook for this
 threads = THREADS + WAITS
-http_parser = "python"  # the one whose errors `Worker.handle_error` knows; the setting's default may change
+http_parser = "python"  # `Worker.handle_error` handles its errors; the setting's default may change
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
-limit_request_field_size = 16 * 1024  # bytes: a proxy that signs in may send 12 KB of cookies
-# For the files by which the master sees that workers live: no disk, which may block, or be read-only.
+limit_request_field_size = 16 * 1024  # bytes: a proxy that signs people in may send 12 KB of cookies
+# For the files by which the master sees that workers are alive. A disk may block, or be read-only.
 worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
-# Used if an operator enables gunicorn's access log: without the query, the referrer and the user name, where
-# some clients send an API key.
+# For an operator who enables gunicorn's access log. Some clients send an API key in the query, the referrer
+# or the user name, so these are left out.
 access_log_format = '%(h)s - - %(t)s "%(m)s %(U)s %(H)s" %(s)s %(b)s "-" "%(a)s"'
-# Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
+# Each worker stays on one core, so its threads do not compete for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
 
 
@@ -218,7 +217,7 @@ def exit_on_error():
 
 def on_starting(server):
     """Check everything before a port is bound."""
-    with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections at a time
+    with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections are possible
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     logger = logging.getLogger("tasks")
@@ -237,9 +236,9 @@ def on_starting(server):
     is_here = urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
     ports = {address[1] for address in server.cfg.address if isinstance(address, tuple)}
     if is_here and ports and port_of(base_url) not in ports:
-        server.log.warning("Links will say %s: set PORT, in place of -b, or server.base_url", base_url)
+        server.log.warning("Links will begin with %s: set PORT instead of -b, or server.base_url", base_url)
     figures.share(max(server.cfg.workers, 1))
-    server.app.callable = app  # for all workers, also for those that start after config.toml has changed
+    server.app.callable = app  # for all workers, even those that start after config.toml has changed
 
 
 def hide_secrets(record):
@@ -251,13 +250,13 @@ def hide_secrets(record):
 
 
 def when_ready(server):
-    """The port is bound: store this server's configuration in the database."""
+    """Store this server's configuration in the database, now that the port is bound."""
     with exit_on_error():
         startup.take_over(server.app.callable.config, server.secrets, server.cfg.threads - WAITS)
 
 
 def on_reload(server):
-    """Read the configuration and its secrets again, on SIGHUP; with an error, nothing changes."""
+    """Read the configuration and its secrets again, on SIGHUP; after an error, nothing changes."""
     before = db.database
     try:
         with exit_on_error():
@@ -271,58 +270,58 @@ def on_reload(server):
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
         server.app.callable = app
-        server.log.info("The configuration and its secrets are read again.")
+        server.log.info("The configuration and its secrets have been read again.")
 
 
 def post_request(worker, request, environ, response):
-    """The answer was sent, or could not be sent. The request, which refers to `environ`, is freed at once."""
+    """End the request after its response. Without this reference to `environ`, it is freed at once."""
     if answered := environ.pop("tasks.request", None):
         answered.end()
 
 
 def pre_fork(server, worker):
-    """Choose the worker's part of the figures, and its core: the one that fewest of the living have."""
+    """Choose the worker's part of the figures, and the core that fewest living workers have."""
     used = {other.part for other in server.WORKERS.values()}
-    worker.part = min({*range(figures.parts)} - used, default=0)  # more than that share one
+    worker.part = min({*range(figures.parts)} - used, default=0)  # further workers share one
     with contextlib.suppress(AttributeError):  # not Linux
         cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
-        first = server.pid % len(cores)  # spreads several servers on one machine over its cores
-        worker.core = min(cores[first:] + cores[:first], key=taken.count)
+        start = server.pid % len(cores)  # spreads several servers on one machine over its cores
+        worker.core = min(cores[start:] + cores[:start], key=taken.count)
 
 
 def post_fork(server, worker):
-    """Let a worker that is told to stop before gunicorn has set its handlers end at once.
+    """Let SIGTERM end a worker at once until gunicorn has set its handlers.
 
-    The master's handler, which it has inherited, would only note that, and a stop take `graceful_timeout`.
+    The inherited handler of the master would only note the signal, and a stop take `graceful_timeout`.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def post_worker_init(worker):
-    """Let the worker count, pin it, keep some of its threads for reads, and start its sweeper."""
+    """Set the worker's part of the figures and its core, keep threads for reads, start the sweeper."""
     figures.use(worker.part)
     if pin:
-        # Before the pool starts: affinity belongs to the thread, and is inherited.
-        with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned
+        # Affinity belongs to the thread, and the threads of the pool, which starts later, inherit it.
+        with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed
             os.sched_setaffinity(0, {worker.core})
     write_turn.most = max((worker.cfg.threads - WAITS) // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         worker.sweeper = startup.start_sweeper(worker.wsgi.config)
     worker.wsgi.has_errands = True
     if os.environ.get(SERVED) == db.database:
-        gthread.STOP_KEEPALIVE_LINGER = 0.0  # at a stop no client is about to send; else it takes 2 s
+        gthread.STOP_KEEPALIVE_LINGER = 0.0  # no client is about to send; a stop would take 2 s
         worker.wsgi.wsgi_app = Throwaway(worker)
 
 
 def worker_exit(server, worker):
-    """Let the sweeper finish what it is sending."""
+    """Let the sweeper finish its current deliveries."""
     figures.busy(0)
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()
 
 
 def on_exit(server):
-    """Forget what a full disk refused of the log; Python would write it again, and end with exit code 120."""
+    """Drop log lines that a full disk refused; Python would write them again, and exit with code 120."""
     try:
         if sys.stderr:  # it may be closed
             sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Mail: what is sent by e-mail, and when. The sweeper alone sends it, and tries again what was not taken.
+"""Mail: the sign-in links and digests that are sent by e-mail. Only the sweeper sends mail, and tries again.
 
-The token in a mailed link is made as the mail is sent, since none is stored. A digest is made of the notices
-that its member has neither read nor seen on the page, and holds no token.
+The token of a mailed link is made when the mail is sent, since tokens are not stored. A digest lists the
+notices that a member has neither read nor seen on the page. It contains no token.
 """
 
 import io
@@ -34,13 +34,13 @@ from wire import TOKEN
 
 log = logging.getLogger("tasks.mail")
 
-QUIET_SECONDS = bound("QUIET_SECONDS", 120.0)  # after a notice, in which it may be seen on the page
+QUIET_SECONDS = bound("QUIET_SECONDS", 120.0)  # after a notice, so that it may be seen on the page
 GAPS = {"at_once": 900.0, "daily": 86400.0}  # seconds from one digest to the next
-AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # until a mail is tried again, each time longer,
+AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # before a mail is tried again, each time longer,
 AGAIN_MOST = 6 * 3600.0  # up to this
 MOST_NOTICES = 50  # in a digest
-REPLY_BYTES = 1_000_000  # that a mail server may say in a conversation, which takes a few thousand
-NEEDS_UTF8 = "it takes only ASCII before the @ of an address (no SMTPUTF8), and is not asked again"
+REPLY_BYTES = 1_000_000  # of a mail server's replies in a conversation, which takes a few thousand
+NEEDS_UTF8 = "it accepts only ASCII before the @ of an address (no SMTPUTF8); the mail is not tried again"
 SAYINGS = {
     "assigned": "{who} assigned you {task}",
     "mentioned": "{who} mentioned you in {task}",
@@ -58,13 +58,13 @@ mailing: Row = {}  # the configuration, with the `password` for the mail server,
 
 
 def configure_mail(config: Row, password: str | None) -> None:
-    """Set the mail server, and whether links are mailed: without a sweeper nobody would send them."""
+    """Set the mail server, and whether links are mailed, for which the sweeper is needed."""
     mailing.update(config, password=password, tls=tls_context(config["DELIVERY"]["ca_file"]))
     Invitation.is_mailed = bool(config["MAIL"]["url"]) and config["DELIVERY"]["sweeper"]
 
 
 class Folding(EmailPolicy):
-    """Headers in ASCII; Python's own folding loses blanks between encoded words (python/cpython#92081)."""
+    """Headers in ASCII. Python's own folding loses blanks between encoded words (python/cpython#92081)."""
 
     def fold_binary(self, name: str, value: Any) -> bytes:
         (address,) = getattr(value, "addresses", (None,))
@@ -77,7 +77,7 @@ class Folding(EmailPolicy):
 
 
 class Replies(io.BufferedReader):
-    """What a mail server says, which ends after `REPLY_BYTES`; smtplib would keep all of it."""
+    """The replies of a mail server, which end after `REPLY_BYTES`; smtplib would keep them all."""
 
     left = REPLY_BYTES
 
@@ -87,14 +87,14 @@ class Replies(io.BufferedReader):
 
 
 class Session(smtplib.SMTP):
-    """A conversation with a mail server over a connection that is there already."""
+    """A conversation with a mail server over an existing connection."""
 
     def __init__(self, connection: socket.socket, host: str):
         self.connection = connection
-        # Python's own name for a machine without a whole one, [127.0.0.1], is refused by Google's relay.
+        # Google's relay refuses [127.0.0.1], Python's name for a machine without a full name.
         super().__init__(host, local_hostname=ascii_domain(mailing["MAIL"]["sender"]))
 
-    def _get_socket(self, *place: Any) -> socket.socket:
+    def _get_socket(self, *address: Any) -> socket.socket:
         return self.connection
 
     def getreply(self) -> tuple[int, bytes]:
@@ -104,19 +104,19 @@ class Session(smtplib.SMTP):
 
 
 def hand_over(message: EmailMessage | None, to: str = "") -> None:
-    """Give the mail server a message to this address, or only see whether it would take one.
+    """Send a message to this address by the mail server; without a message, only check the server.
 
     Raises `OSError`, and `ValueError` for a password that cannot be sent.
     """
     url, seconds = urlsplit(mailing["MAIL"]["url"]), mailing["DELIVERY"]["timeout_seconds"]
     host, is_tls = url.hostname or "", url.scheme == "smtps"
-    place = host, url.port or (smtplib.SMTP_SSL_PORT if is_tls else smtplib.SMTP_PORT)
-    with socket.create_connection(place, seconds) as sock:
-        # It begins before TLS and the greeting, which a server may draw out for ever.
+    port = url.port or (smtplib.SMTP_SSL_PORT if is_tls else smtplib.SMTP_PORT)
+    with socket.create_connection((host, port), seconds) as sock:
+        # The deadline includes TLS and the greeting, which a server may draw out forever.
         deadline = SocketDeadline(sock, seconds, SHUT_RDWR)
         try:
             with deadline:
-                converse(sock.dup(), host, is_tls, message, to)  # a duplicate, which TLS replaces
+                converse(sock.dup(), host, is_tls, message, to)  # a duplicate: TLS replaces it
         except OSError:
             if deadline.is_over:
                 raise TimeoutError("timed out") from None
@@ -126,10 +126,7 @@ def hand_over(message: EmailMessage | None, to: str = "") -> None:
 def converse(
     connection: socket.socket, host: str, is_tls: bool, message: EmailMessage | None, to: str
 ) -> None:
-    """Do as `hand_over` over a connection, which is made private where the server offers that.
-
-    For a password it must be private.
-    """
+    """Do as `hand_over` over a connection, with TLS if the server offers it. A password needs TLS."""
     tls = mailing["tls"]
     connection = tls.wrap_socket(connection, server_hostname=host) if is_tls else connection
     with closing(Session(connection, host)) as session:
@@ -138,7 +135,7 @@ def converse(
             session.starttls(context=tls)
         if user := mailing["MAIL"]["user"]:
             if not is_tls:
-                raise OSError("it offers no TLS, without which no password is sent")
+                raise OSError("it offers no TLS, and the password is only sent over TLS")
             session.login(user, mailing["password"] or "")
         session.ehlo_or_helo_if_needed()
         users = [email.rpartition("@")[0] for email in (mailing["MAIL"]["sender"], to)]
@@ -146,19 +143,19 @@ def converse(
             raise OSError(NEEDS_UTF8)
         if message:
             session.send_message(message, to_addrs=f"{users[1]}@{ascii_domain(to)}")
-        with suppress(OSError):  # it has taken the message
+        with suppress(OSError):  # the message is accepted already
             session.quit()
 
 
 def why_not_taken(message: EmailMessage | None, to: str = "") -> str | None:
-    """Do as `hand_over`; returns why that failed, without secrets that the server may repeat, or None."""
+    """Do as `hand_over`; return why that failed, without secrets that the server may repeat, or None."""
     try:
         hand_over(message, to)
     except (OSError, ValueError) as error:
-        code, said = getattr(error, "smtp_code", ""), getattr(error, "smtp_error", str(error))
+        code, reply = getattr(error, "smtp_code", ""), getattr(error, "smtp_error", str(error))
         if isinstance(error, smtplib.SMTPRecipientsRefused):
-            ((code, said),) = error.recipients.values()
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+            ((code, reply),) = error.recipients.values()
+        text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
         text = TOKEN.sub(r"\1…", text.replace(mailing["password"] or "\0", "…")) or type(error).__name__
         text = one_line(f"answered {code} {text}" if code else text)
         return "".join(c if c.isprintable() else "?" for c in text)[:200]
@@ -166,12 +163,12 @@ def why_not_taken(message: EmailMessage | None, to: str = "") -> str | None:
 
 
 def one_line(text: str) -> str:
-    """The text in one line, without what a header would decode, such as a line break (RFC 2047)."""
+    """Return the text in one line, without encoded words, which a header would decode (RFC 2047)."""
     return " ".join(text.split()).replace("=?", "= ?")
 
 
 def ascii_domain(email: str) -> str:
-    """The domain of the address as all mail servers take it; few take another (SMTPUTF8)."""
+    """Return the domain of the address in ASCII, which every mail server accepts."""
     return idna.encode(email.rpartition("@")[2], uts46=True).decode()
 
 
@@ -180,26 +177,26 @@ def mailbox(name: str, email: str) -> Address:
 
 
 def mail_member(member: Row, id: str, subject: str, text: str) -> str | None:
-    """Send the member a mail; returns why it was not taken, or None. The id is that of a mail sent again."""
-    message = EmailMessage(Folding(linesep="\r\n", cte_type="7bit"))  # not every server takes 8 bits
+    """Send the member a mail; return why that failed, or None. A mail that is sent again has the same id."""
+    message = EmailMessage(Folding(linesep="\r\n", cte_type="7bit"))  # not every server accepts 8 bits
     message["From"] = sender = mailbox(mailing["WORKSPACE"]["name"], mailing["MAIL"]["sender"])
     message["To"] = mailbox(member["full_name"], member["email"])
     message["Subject"] = one_line(subject)
     message["Date"] = localtime()
     message["Message-ID"] = f"<{id}@{sender.domain}>"
     message["Auto-Submitted"] = "auto-generated"
-    message["X-Auto-Response-Suppress"] = "All"  # Exchange answers for the absent otherwise
+    message["X-Auto-Response-Suppress"] = "All"  # no out-of-office replies from Exchange
     message["List-Unsubscribe"] = f"<{mailing['SERVER']['base_url']}/#view=account>"
-    message.set_content(f"{text}\nNobody reads what is sent back to this address.\n")
+    message.set_content(f"{text}\nNobody reads replies to this address.\n")
     reason = why_not_taken(message, member["email"])
     figures.mailed(reason is None)
     if reason and not member["mail_error"]:
-        log.warning("mail to member %s is not taken: %s", member["id"], reason)
+        log.warning("mail to member %s failed: %s", member["id"], reason)
     return reason
 
 
 def again_after(begun_at: str, reason: str | None) -> str | None:
-    """When to try again what is to be mailed since then, after as long as it has waited; None for never."""
+    """Return when to try a mail again: after as long as it has waited so far; None for never."""
     if reason in (None, NEEDS_UTF8):
         return None
     waited = time.time() - datetime.fromisoformat(begun_at).timestamp()
@@ -207,7 +204,7 @@ def again_after(begun_at: str, reason: str | None) -> str | None:
 
 
 def send_link() -> bool:
-    """Send a link that is to be mailed; returns whether there was one."""
+    """Send a link that is to be mailed; return whether there was one."""
     with write():
         link, token = Invitation.to_mail.one(now=now()), secrets.token_urlsafe(32)
         if not link:
@@ -222,13 +219,13 @@ def send_link() -> bool:
     elif member["status"] != Member.ACTIVE:
         subject, what = f"{who} invites you to {name}", f"Join {name}"
     text = f"{what} with this link. It works once, until {local_time(link['expires_at'])}.\n\n"
-    text += f"{Invitation.link(mailing, token)}\n\nWho reads this mail can use it: do not pass it on.\n"
+    text += (
+        f"{Invitation.link(mailing, token)}\n\nAnyone with this link can use it: do not forward this mail.\n"
+    )
     if link["old_email"]:
-        subject, text = (
-            f"Your address in {name}",
-            f"{who} changed your address in {name} to {member['email']}.\n",
-        )
-        text += f"No mail is sent to {email} any more. If you did not expect this, ask an owner or admin.\n"
+        subject = f"Your address in {name}"
+        text = f"{who} changed your address in {name} to {member['email']}.\n"
+        text += f"No more mail is sent to {email}. If you did not expect this, ask an owner or admin.\n"
     text = f"Hello {member['full_name']},\n\n{text}"
     reason = mail_member(member | {"email": email}, digest(token)[:32], subject, text)
     with write():
@@ -239,7 +236,7 @@ def send_link() -> bool:
 
 
 def send_digest() -> bool:
-    """Send a member what is new; returns whether there was such a member."""
+    """Send a member a digest of new notices; return whether there was such a member."""
     member = Notice.to_notify.one(now=now(), until=now(-QUIET_SECONDS))
     if not member:
         return False
@@ -257,8 +254,8 @@ def send_digest() -> bool:
     for notice in shown:
         excerpt = f"    {one_line(notice['excerpt'])}\n" if notice["excerpt"] else ""
         text += f"\n{sentence_of(notice)}\n{excerpt}    {base_url}/#task={notice['task']['number']}\n"
-    text += f"\nAnswer on the task's page.\nAll that you are told{more}: {base_url}/#view=inbox\n"
-    text += f"When you get such mail: {base_url}/#view=account\n"
+    text += f"\nAnswer on the task's page.\nYour inbox: {base_url}/#view=inbox\n"
+    text += f"Change when you get this mail: {base_url}/#view=account\n"
     reason = mail_member(member, news[0]["id"], subject, text)
     outcome: Row = {"mail_at": now(GAPS[member["mail"]]), "mailed_until": news[0]["id"]}
     if again := again_after(news[-1]["created_at"], reason):

@@ -1,7 +1,7 @@
-"""A server to throw away, for the tests of other programs: its command, and what it answers besides the API.
+"""A server to throw away, for the tests of other programs: its command, and its paths besides the API.
 
-gunicorn.conf.py puts `Throwaway` around the application only if `SERVED` names the database that is served,
-so that nobody can reset a workspace that is used. docs/testing.md says how to use it.
+gunicorn.conf.py wraps the application in `Throwaway` only if `SERVED` names the database that is served, so
+that nobody can reset a workspace that is used. docs/testing.md says how to use it.
 """
 
 import errno
@@ -53,18 +53,18 @@ from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failur
 
 # The command ----------------------------------------------------------------------------------
 
-SERVED = "THROWAWAY"  # the variable by which the command tells the server which database is its own
+SERVED = "THROWAWAY"  # the variable with the path of the database that this command has made
 INBOX_PATH = "/throwaway/webhooks"
 GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
     STOPPING.add(signal.SIGHUP)
-# The signals that came. A handler that raised would leave a program running that is just being started.
+# The signals that have arrived. A handler that raises could leave a program running that is being started.
 stopped: list[int] = []
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--seed", type=int, help="Fill it as the command seed does with this number.")
+@click.option("--seed", type=int, help="Fill the workspace as the command seed does.")
 @today_option
 @click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -72,14 +72,14 @@ stopped: list[int] = []
 def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command: tuple[str, ...]) -> None:
     """Serve a new workspace until Ctrl-C, or while COMMAND runs.
 
-    The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
-    environment, not from config.toml. As soon as the server answers, its address and keys, of the owner and
-    of the other roles, are printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with
-    a COMMAND, they are put into its environment, in place of all other TASKS_ variables. The exit code is
-    that of COMMAND. docs/testing.md says what else this server answers: resets, faults, a clock, and more.
+    The workspace is in a temporary folder, which is deleted at the end. Settings come from the environment,
+    not from config.toml. When the server is ready, its address and the keys of the owner and of the other
+    roles are printed in one line, TASKS_URL=... TASKS_KEY=..., followed by a sign-in link. With a COMMAND,
+    they replace all TASKS_ variables in its environment, and its exit code is returned. docs/testing.md
+    describes what this server adds to the API: resets, faults, a clock, and more.
     """
     if today is not None and seed is None:
-        raise click.UsageError("--today is for --seed")
+        raise click.UsageError("--today needs --seed")
     for number in STOPPING:
         signal.signal(number, lambda number, _: stopped.append(number))
     with TemporaryDirectory(prefix="tasks-") as folder:
@@ -97,11 +97,14 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
 
 
 def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
-    """Set the environment of server, process and COMMAND. Raises `SettingsError` and `LookupError`."""
+    """Set the environment of the server, this process and COMMAND; return the configuration.
+
+    Raises `SettingsError` and `LookupError`.
+    """
     os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
     os.environ["TASKS_SERVER__BASE_URL"] = url
     os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", members.KEY_PREFIX + secrets.token_urlsafe(32))
-    read_settings({})  # refuses webhooks that are not a list
+    read_settings({})  # raises if the webhooks are not a list
     every = schemas.EVENTS + schemas.EVENTS_BY_NAME
     inbox = {"name": "inbox", "url": url + INBOX_PATH, "secret": "inbox", "events": every}
     others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
@@ -115,7 +118,7 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
 
 
 def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None:
-    """Make the database, with an owner and a demonstration that are the same for the same seed and day."""
+    """Create the database with an owner and a demonstration, which are equal for the same seed and day."""
     create_database(check_webhooks(config))
     with models.write(request_id=f"req_{0:032x}") as transaction:
         demonstration = Demonstration(transaction, seed, 200, today)
@@ -128,7 +131,7 @@ def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None
 
 
 def add_keys(transaction: members.Transaction) -> None:
-    """Make the keys in `GIVEN`, of the first member of each role, who is added where there is none."""
+    """Make the keys in `GIVEN` for the oldest member of each role; add a member to a role without one."""
     newest_first = sorted(Member.everyone(), key=lambda member: member["id"], reverse=True)
     holders = {row["role"]: row for row in newest_first} | {"read": transaction.actor}
     for variable in GIVEN[2:]:
@@ -140,21 +143,20 @@ def add_keys(transaction: members.Transaction) -> None:
 
 
 def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
-    # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
+    # gunicorn sets this on its own sockets; without it each response takes 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # These may be meant for the program that is tested.
+    # `GUNICORN_VARIABLES` may be meant for the program that is tested.
     environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
     environment[SERVED] = database.db.database
-    environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, for which one core is slower
-    # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
-    # may need the server for what it does then.
+    environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, which is slower on one core
+    # A terminal sends Ctrl-C to all processes of a group. COMMAND may still need the server then.
     options: Row = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
     words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
     return Popen(words, **options, stdin=DEVNULL, stdout=log, stderr=log)  # noqa: S603 - no shell
 
 
 def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...], is_seeded: bool) -> int:
-    """Serve until the command or, without one, the server ends; returns the exit code."""
+    """Serve until the command or, without one, the server ends; return the exit code."""
     address = os.environ["TASKS_URL"].removeprefix("http://")
     while not is_healthy(address) and not stopped:
         if server.poll() is not None:
@@ -166,11 +168,11 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
         with models.write(owner) as transaction:
             add_keys(transaction)
     link = "" if command else make_link(config, owner, owner)[0]
-    store.backup(start_of_throwaway())  # to which a reset goes back
+    store.backup(start_of_throwaway())
     database.db.disconnect()
     if command:
         given = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_") or k in GIVEN}
-        # A terminal sends Ctrl-C to the command too, which decides what it does.
+        # A terminal sends Ctrl-C to the command too, which handles it as it likes.
         return wait(Popen(command, env=given), STOPPING - {signal.SIGINT})  # noqa: S603 - what the user named
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
     click.echo(f"Sign in with this link, once, within a day:  {link}")
@@ -180,40 +182,40 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
 
 
 def start_of_throwaway() -> Path:
-    """The copy of the database as it was when its server had started, or at the last baseline."""
+    """Return the path of the copy to which a reset goes back: of the start, or of the last baseline."""
     return Path(f"{database.db.database}.start")
 
 
 def wait(program: Popen, stopping: set[int]) -> int:
-    """Wait for a program, which these signals terminate; returns its exit code as a shell would."""
+    """Wait for a program, which these signals terminate; return its exit code as a shell would."""
     for number in stopping:
         signal.signal(number, lambda *_: program.terminate())
-    if stopping.intersection(stopped):  # one has come before
+    if stopping.intersection(stopped):
         program.terminate()
     code = program.wait()
     return code if code >= 0 else 128 - code
 
 
 def is_healthy(address: str) -> bool:
-    """Whether the server answers that it is, within a second."""
+    """Return whether the server answers within a second that it is healthy."""
     with closing(HTTPConnection(address, timeout=1)) as connection, suppress(OSError, HTTPException):
         connection.request("GET", f"{schemas.API}/health")
         return connection.getresponse().status == 200
     return False
 
 
-# What it answers ------------------------------------------------------------------------------
+# Its paths and faults -------------------------------------------------------------------------
 
 PREFIX = "/throwaway/"
-INBOX_MOST = 1000  # deliveries are kept, the newest ones
+INBOX_MOST = 1000  # the newest deliveries, which are kept
 INBOX_BYTES = 8 * 1024 * 1024
-INBOX_SECONDS = 5  # that an answer waits for what is still to be delivered
+INBOX_SECONDS = 5  # that a response waits for pending deliveries
 SHOWN_HEADERS = ("content-type", "x-service-", "webhook-")
-JOURNAL_MOST = 500  # requests are kept, the newest ones, and of each body and answer the first
-JOURNAL_BYTES = 32 * 1024
+JOURNAL_MOST = 500  # the newest requests, which are kept,
+JOURNAL_BYTES = 32 * 1024  # with the beginnings of body and response
 CLOCK_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CLOCK_MOST = 36500 * 86400  # seconds that the clock can be ahead
-PUT_OFF = {"late": None, "out_of_order": 409}  # as if a receiver gave no answer, or refused one event
+PUT_OFF = {"late": None, "out_of_order": 409}  # the status of the receiver: no answer, or a refusal
 # The tables that are compared, by the columns that name their rows, and the columns that are not shown.
 COMPARED = {"task": "title", "member": "full_name", "comment": "content", "attachment": "filename"}
 COMPARED |= {table.NOUN: table.TITLE for table in Resource.__subclasses__()}
@@ -221,21 +223,21 @@ UNSTABLE = [*models.HIDDEN, "id|key_id|version|mentions|claimed_until|(?!starts|
 
 MATCH = validate.Regexp(
     r"([A-Z]+|\*) (/|\*|https?:)[^\s?\[\]]*\Z",
-    error='must be a method and a path, as "POST /api/v1/tasks", or URL; * stands for any text',
+    error='must be a method and a path, such as "POST /api/v1/tasks", or a URL; * stands for any text',
 )
 ERRORS = validate.OneOf([code for code in STATUS_LINES if code >= 400], error="must be one of {choices}")
-WHOLE = {**schemas.MESSAGES, "invalid": "must be the number of an error's status, as 503"}
+WHOLE = {**schemas.MESSAGES, "invalid": "must be the status of an error, such as 503"}
 
 
 class FaultInput(schemas.Strict):
-    """What shall happen to the next requests of some method and path."""
+    """A fault of the next requests with this method and path, or of deliveries to a URL."""
 
     match = fields.String(required=True, validate=MATCH, error_messages=schemas.MESSAGES)
     times = schemas.JSONInteger(1, 1000, load_default=1)
     status = fields.Integer(strict=True, validate=ERRORS, error_messages=WHOLE)
     delay = Number(0, 60)  # seconds
     drop = schemas.Choice(("before", "after"))  # the commit
-    webhook = schemas.Choice(("twice", "wrong_signature", *PUT_OFF))  # what is asked is "POST URL" then
+    webhook = schemas.Choice(("twice", "wrong_signature", *PUT_OFF))  # `match` is "POST URL" then
 
     @validates_schema
     def _is_one_fault(self, data: Row, **_: Any) -> None:
@@ -245,13 +247,13 @@ class FaultInput(schemas.Strict):
 
 
 FAULT = FaultInput()
-STEP = validate.Regexp(r"[1-9][0-9]{0,4}[smhd]\Z", error='must be 1 to 99999 with s, m, h or d, as "3d"')
+STEP = validate.Regexp(r"[1-9][0-9]{0,4}[smhd]\Z", error='must be 1 to 99999 with s, m, h or d, such as "3d"')
 ADVANCE = fields.String(required=True, validate=STEP, error_messages=schemas.MESSAGES)
 CLOCK = schemas.Strict.from_dict({"advance": ADVANCE})()
 
 
 def as_sent(chunks: Iterable[bytes]) -> str | None:
-    """The beginning of what was sent, as JSON where it is that, or None."""
+    """Return the beginning of the bytes, as JSON or else as text, or None without any."""
     data = b"".join(chunks)[:JOURNAL_BYTES]
     with suppress(ValueError):
         orjson.loads(data)
@@ -260,7 +262,7 @@ def as_sent(chunks: Iterable[bytes]) -> str | None:
 
 
 def compared_rows(path: str | Path) -> dict[str, tuple[str, Row]]:
-    """Kind and columns of the rows that are compared, by their ids, in their order."""
+    """Return kind and columns of the rows to compare, by their ids, in their order."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
         rows = ((kind, connection.execute(f"SELECT * FROM {kind} ORDER BY id")) for kind in COMPARED)  # noqa: S608
@@ -268,7 +270,7 @@ def compared_rows(path: str | Path) -> dict[str, tuple[str, Row]]:
 
 
 class Throwaway:
-    """The application with faults, and with the paths that only this server has."""
+    """The application with faults and with the paths of a throwaway server."""
 
     def __init__(self, worker: Any):
         self.worker, self.app, self.serve = worker, worker.wsgi, worker.wsgi.wsgi_app
@@ -297,7 +299,7 @@ class Throwaway:
         return chunks
 
     def answer_or_fail(self, environ: Row, start_response: Callable) -> Iterable[bytes]:
-        """What the application answers, or what a fault says."""
+        """Return the application's response, or do what a fault says."""
         fault = self.next_fault(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}") if self.faults else {}
         ends_at = time.monotonic() + fault.get("delay", 0)
         while (left := ends_at - time.monotonic()) > 0 and self.worker.alive:  # else a stop would wait
@@ -311,7 +313,7 @@ class Throwaway:
         return self.serve(environ, start_response)
 
     def send_or_fail(self, delivery: Row, webhook: Row, seconds: float) -> Result:
-        """Send a delivery, or do what a fault says; the inbox gets each as it should be."""
+        """Send a delivery, or do what a fault says; deliveries to the inbox have no faults."""
         is_inbox = webhook["name"] == "inbox"
         kind = None if is_inbox else self.next_fault(f"POST {webhook['url']}", True).get("webhook")
         if kind in PUT_OFF:
@@ -323,7 +325,7 @@ class Throwaway:
         return self.send(delivery, webhook, seconds)
 
     def next_fault(self, asked: str, of_webhook: bool = False) -> Row:
-        """The oldest fault for this method and path, or URL of a webhook, which is then used once, or {}."""
+        """Use and return the oldest fault for this method and path, or webhook's URL, or else {}."""
         with self.lock:
             for fault in self.faults:
                 if fnmatchcase(asked, fault["match"]) and ("webhook" in fault) == of_webhook:
@@ -338,7 +340,7 @@ class Throwaway:
         return current
 
     def refuse(self, status: int, environ: Row, start_response: Callable) -> Iterable[bytes]:
-        """The answer that the API has for this status."""
+        """Answer with the API's error for this status."""
         current = self.begin(environ, start_response)
         codes = {error.status: error.code for error in reversed(ApiError.__subclasses__())}
         code = codes.get(status, "invalid_request" if status < 500 else ApiError.code)
@@ -369,38 +371,38 @@ class Throwaway:
         return response(environ, current.start)
 
     def authenticate(self, current: Request) -> None:
-        """Raise `Unauthorized` without the key that the command printed, even if a test has revoked it.
+        """Raise `Unauthorized` without the key that the command printed, which works even when revoked.
 
-        A session does not do: a page of another origin must not be able to reset a workspace.
+        A session does not suffice: a page of another origin must not be able to reset a workspace.
         """
         expected = f"Bearer {os.environ[GIVEN[1]]}"
         if not hmac.compare_digest(current.environ.get("HTTP_AUTHORIZATION", "").encode(), expected.encode()):
             raise Unauthorized("send the header Authorization: Bearer $TASKS_KEY, with the key of throwaway")
 
     def reset(self, current: Request) -> Response:
-        """Go back to the state after the start, or at the baseline."""
+        """Go back to the state of the start or of the baseline."""
         with closing(sqlite3.connect(start_of_throwaway())) as start, closing(db._connect()) as present:
             present.execute("PRAGMA synchronous = off")
             ApiKey.used.clear()  # or the sweeper would write it after the reset
-            start.backup(present, sleep=0.005)  # in one transaction, as another process would write
+            start.backup(present, sleep=0.005)  # in one transaction, like another process
         times.put_ahead(self.start_ahead)
         for limit in filter(None, (self.app.rate_limit, self.app.tool_limit, gateway.intake.rate_limit)):
             limit.clear()
-        with self.lock:  # after the commit, so that `receive` knows no older event any more
+        with self.lock:  # after the commit, so that `receive` finds no older event
             self.faults = []
             self.inbox.clear()
             self.journal.clear()
         return success({"reset": True}, 200)
 
     def set_baseline(self, current: Request) -> Response:
-        """Let resets go back to what is there, when what requests have left to be delivered is delivered."""
-        self.show_inbox(current)  # which waits
+        """Let resets go back to the present state, after pending deliveries."""
+        self.show_inbox(current)  # waits for them
         store.backup(start_of_throwaway())
         self.start_ahead = times.ahead
         return success({"baseline": True}, 200)
 
     def show_diff(self, current: Request) -> Response:
-        """What was created, changed and deleted since the start or the baseline, with names for ids."""
+        """Return the rows created, changed and deleted since the start or baseline, with names for ids."""
         before, after = compared_rows(start_of_throwaway()), compared_rows(db.database)
         names: dict[Any, str] = {id: row[COMPARED[kind]] for id, (kind, row) in (before | after).items()}
         diff: dict[str, dict[str, list[Row]]] = {}
@@ -417,7 +419,7 @@ class Throwaway:
     def advance_clock(self, current: Request) -> Response:
         step = CLOCK.load(current.get_json())["advance"]
         times.put_ahead(min(times.ahead + int(step[:-1]) * CLOCK_UNITS[step[-1]], CLOCK_MOST))
-        webhooks.sending.left_something.set()  # the sweeper looks at once for what is due
+        webhooks.sending.left_something.set()  # the sweeper looks at once
         return success({"now": times.now()}, 200)
 
     def add_fault(self, current: Request) -> Response:
@@ -427,7 +429,7 @@ class Throwaway:
         return success(fault, 201)
 
     def show_inbox(self, current: Request) -> Response:
-        """The deliveries, after those that requests have left to the sweeper."""
+        """Return the deliveries, after waiting for those that are pending."""
         ends_at = time.monotonic() + INBOX_SECONDS
         while time.monotonic() < ends_at and self.worker.alive:
             if not any(row["pending"] for row in Webhook.backlog.all() if row["name"] == "inbox"):
@@ -436,7 +438,7 @@ class Throwaway:
         return success({"deliveries": list(self.inbox)}, 200)
 
     def receive(self, current: Request) -> Response:
-        """Take a delivery of the webhook `inbox`, unless it is of before a reset."""
+        """Store a delivery of the webhook `inbox`, unless its event is from before a reset."""
         body = current.read(INBOX_BYTES, READ_SECONDS)
         strictjson.parse_json(body)
         headers = {name.lower(): text for name, text in current.headers.items()}
@@ -444,5 +446,5 @@ class Throwaway:
         with self.lock:
             if Event.seq_of.value(id=headers.get("webhook-id")) is not None:
                 self.inbox.append({"headers": shown, "body": EncodedJSON(body.decode())})
-        current.close_connection()  # which the sender would keep, and the end of the server wait for
+        current.close_connection()  # the sender would keep it, and the end of the server wait for it
         return Response(b"", 204)

@@ -1,8 +1,8 @@
-"""What AI agents call: the Model Context Protocol at /mcp, with eleven tools over the routes of the API.
+"""The tools of AI agents: the Model Context Protocol at /mcp, with eleven tools over the routes of the API.
 
-A tool makes a few calls of the API inside the process. So keys, roles, checks, idempotency, webhooks,
-activity, the limit of requests and the log are the API's own. The protocol has two eras, and clients of
-both are served: those that begin with `initialize`, and those of the stateless version of 2026-07-28.
+A tool makes a few calls of the API inside the process. So the API does what it does for every caller: keys,
+roles, checks, idempotency, webhooks, activity, limits and the log. Clients of both eras of the
+protocol are served: older ones begin with `initialize`, newer ones use the stateless version of 2026-07-28.
 """
 
 import base64
@@ -63,7 +63,7 @@ class RPCError(Exception):
 
 
 def answer_agent(request: Request) -> Response:
-    """Answer a request; each step may raise an error, in this order."""
+    """Answer a request. Each step may raise an error."""
     message: Row = {}
     content: Row
     status, is_modern = 200, False
@@ -72,12 +72,12 @@ def answer_agent(request: Request) -> Response:
         _check_head(request)
         request.authenticate()
         message = _read(request)
-        if "id" not in message:  # a notification, of which none asks for anything
+        if "id" not in message:  # a notification; none needs an answer
             return Response(b"", 202)
         method, params = message["method"], message.get("params") or {}
         meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
         named = request.headers.get("MCP-Protocol-Version", LEGACY_VERSIONS[0])
-        # With `initialize` a client of any version may ask for one that both know.
+        # With `initialize` a client of any version may negotiate one of ours.
         is_other = named not in LEGACY_VERSIONS and method != "initialize"
         is_modern = f"{META}protocolVersion" in meta or is_other
         if is_modern:
@@ -87,28 +87,27 @@ def answer_agent(request: Request) -> Response:
         shown = error if isinstance(error, RPCError) else _as_rpc_error(as_api_error(error))
         content, status, headers = {"error": shown.error}, shown.status, shown.headers
         if message and (not is_modern or status >= 500):
-            status = 200  # older clients take any other for the end of the connection
+            status = 200  # older clients give up after any other status
     content = {"jsonrpc": "2.0", "id": message.get("id")} | content
     return Response(to_json(content), status, headers)
 
 
 def _as_rpc_error(error: ApiError) -> RPCError:
-    """No key, a body that is too large or too slow, an outage, a bug."""
     code = {400: PARSE_ERROR, 500: INTERNAL_ERROR, 503: INTERNAL_ERROR}.get(error.status, INVALID_REQUEST)
     return RPCError(error.status, code, str(error), headers=error.headers)
 
 
 def _check_head(request: Request) -> None:
-    """Check origin and method. Another site's page must not use a key that a local client holds."""
+    """Check origin and method. Another site's page must not use the key of a local client."""
     origin = request.origin
     if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != request.base_origin:
         raise RPCError(403, INVALID_REQUEST, "requests from pages of this origin are not accepted")
     if request.method != "POST":
-        raise RPCError(405, INVALID_REQUEST, "this takes POST", headers={"Allow": "POST"})
+        raise RPCError(405, INVALID_REQUEST, "the method must be POST", headers={"Allow": "POST"})
 
 
 def _read(request: Request) -> Row:
-    """The body's JSON-RPC message. Raises `RPCError`, and as `Request.read` and `parse_json` do."""
+    """Return the JSON-RPC message of the body. Raises `RPCError`, and as `Request.read` and `parse_json`."""
     request.check_json_type()
     most = request.config["SERVER"]["max_body_bytes"]
     message = strictjson.parse_json(request.read(most, limits.READ_SECONDS))
@@ -118,9 +117,9 @@ def _read(request: Request) -> Row:
 
 
 def _problem(message: Any) -> str | None:
-    """Why this is no JSON-RPC request or notification, or None."""
+    """Return why this is no JSON-RPC request or notification, or None."""
     if not isinstance(message, dict):
-        return "send one JSON object; there are no batches"
+        return "send one JSON object; batches are not supported"
     if message.get("jsonrpc") != "2.0":
         return 'jsonrpc must be "2.0"'
     if not isinstance(message.get("method"), str):
@@ -136,7 +135,7 @@ def _problem(message: Any) -> str | None:
 
 
 def _check_headers(request: Request, method: str, params: Row, meta: Row) -> None:
-    """Check that a modern request says what its headers say; refuse one whose header alone names one."""
+    """Check that the headers of a modern request agree with its body, and that its version is supported."""
     key, named = f"{META}protocolVersion", request.headers.get("MCP-Protocol-Version")
     version = meta.get(key, named)
     is_complete = isinstance(version, str) and isinstance(meta.get(f"{META}clientCapabilities"), dict)
@@ -146,7 +145,7 @@ def _check_headers(request: Request, method: str, params: Row, meta: Row) -> Non
     if method == "tools/call" and "name" in params:
         expected["Mcp-Name"] = params["name"]
     if key not in meta and named not in MODERN_VERSIONS:
-        expected = {}  # of an older request only the version is wrong
+        expected = {}  # only the version of an older request is wrong
     for name, text in expected.items():
         header = request.headers.get(name)
         if header is None or _unwrapped(header) != text:
@@ -157,7 +156,7 @@ def _check_headers(request: Request, method: str, params: Row, meta: Row) -> Non
 
 
 def _unwrapped(header: str) -> str | None:
-    """The header's text, which may be wrapped as `=?base64?…?=`; None if that is malformed."""
+    """Return the header's text, which may be wrapped in `=?base64?…?=`; None if that is malformed."""
     if not (header.startswith("=?base64?") and header.endswith("?=")):
         return header
     with suppress(ValueError):
@@ -168,7 +167,7 @@ def _unwrapped(header: str) -> str | None:
 def _dispatch(request: Request, method: str, params: Row, is_modern: bool) -> Row:
     handler, versions = METHODS.get(method, (None, ()))
     if handler is None or (MODERN_VERSIONS if is_modern else LEGACY_VERSIONS)[0] not in versions:
-        raise RPCError(404, METHOD_NOT_FOUND, f"there is no method {schemas.printable(method)}")
+        raise RPCError(404, METHOD_NOT_FOUND, f"unknown method {schemas.printable(method)}")
     result = handler(request, params)
     if is_modern:
         result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": SERVER_INFO}}
@@ -190,7 +189,7 @@ def _discover(request: Request, params: Row) -> Row:
 
 
 def _introduction(request: Request) -> Row:
-    """What the service can do, and the instructions: ours, then the workspace's own."""
+    """Return the capabilities and the instructions: ours, then the workspace's."""
     instructions = INSTRUCTIONS + request.config["WORKSPACE"]["ai_instructions"]
     return {"capabilities": {"tools": {}}, "instructions": clipped(instructions, MAX_INSTRUCTIONS)}
 
@@ -200,11 +199,11 @@ def _list_tools(request: Request, params: Row) -> Row:
 
 
 def _call_tool(request: Request, params: Row) -> Row:
-    """Run a tool; what the tool or the API refuses is a result that says so, for the model to read."""
+    """Run a tool. The result may be an error of the tool or of the API, for the model to read."""
     name, arguments = params.get("name"), params.get("arguments")
     arguments = {} if arguments is None else arguments
     if not isinstance(name, str) or name not in TOOLS:
-        raise RPCError(400, INVALID_PARAMS, f"there is no tool {schemas.printable(name)}")
+        raise RPCError(400, INVALID_PARAMS, f"unknown tool {schemas.printable(name)}")
     if not isinstance(arguments, dict):
         raise RPCError(400, INVALID_PARAMS, "arguments must be an object")
     try:
@@ -218,7 +217,7 @@ def _call_tool(request: Request, params: Row) -> Row:
         return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
-# Each method with the versions that have it.
+# Each method with its versions.
 METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
     "initialize": (_initialize, LEGACY_VERSIONS),
     "ping": (lambda request, params: {}, LEGACY_VERSIONS),
@@ -228,9 +227,9 @@ METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
 }
 
 
-# What a tool takes ----------------------------------------------------------------------------
+# The arguments of a tool ----------------------------------------------------------------------
 
-# What the model can do about an error, by the error's code.
+# Advice to the model after an error, by the error's code.
 NEXT_STEPS = {
     "validation_error": "correct this and call again",
     "forbidden": "a person with that right can do it",
@@ -243,14 +242,14 @@ NEXT_STEPS = {
     "unauthorized": "the key no longer works; a person can make another one",
 }
 ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}
-ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's name for them
-# What n8n and Cursor add to the arguments of a model.
+ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's names
+# Arguments that n8n and Cursor add to a model's.
 ADDED_BY_CLIENTS = {"toolCallId", "sessionId", "chatInput", "action", "random_string"}
 TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict, "array": list, "boolean": bool}
 
 
 class ToolError(Exception):
-    """What a tool or the API refuses: the code, what is wrong, and what the model can do about it."""
+    """An error of a tool or of the API: its code, what is wrong, and what the model can do."""
 
     def __init__(self, code: str, message: str):
         self.code, self.message = code, message
@@ -261,37 +260,41 @@ class Tool(NamedTuple):
     run: Callable[..., Row]
     definition: Row
     accepted: Row  # the schema of each argument
-    scope: str  # the least one of a key
+    scope: str  # the least scope of a key
     for_team: bool
 
     def suits(self, caller: Row) -> bool:
-        """Whether the caller may use it; the API decides anyway."""
+        """Return whether the tool is offered to the caller; the API checks roles and scopes again."""
         is_allowed = SCOPES.index(caller["scope"]) >= SCOPES.index(self.scope)
         return is_allowed and (caller["role"] != "client" or not self.for_team)
 
     def check(self, arguments: Row) -> None:
-        """Raise `ToolError` for arguments that do not fit the schema."""
-        known, required = self.accepted, self.definition["inputSchema"].get("required", ())
+        """Correct arguments that almost fit the schema. Raises `ToolError` for those that do not fit."""
+        accepted, required = self.accepted, self.definition["inputSchema"].get("required", ())
         for name, value in [*arguments.items()]:
-            if name in known:
-                arguments[name] = value = _meant(value, known[name])
-            # Some clients send null for what the model leaves out.
-            if name in ADDED_BY_CLIENTS - known.keys() or (value is None and name in known.keys() - required):
+            if name in accepted:
+                arguments[name] = value = _corrected(value, accepted[name])
+                # Some clients send null for an argument that the model leaves out.
+                is_left_out = value is None and name not in required
+            else:
+                is_left_out = name in ADDED_BY_CLIENTS
+            if is_left_out:
                 del arguments[name]
         problems = [f"{name}: is required" for name in required if name not in arguments]
-        if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - known.keys()):
-            accepted = ", ".join(known) or "none"
-            problems.append(f"unknown argument {', '.join(unknown[:5])}; accepted: {accepted}")
-        mismatches = {name: _mismatch(arguments[name], known[name]) for name in known if name in arguments}
-        problems += [f"{name}: {problem}" for name, problem in mismatches.items() if problem]
+        if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - accepted.keys()):
+            names = ", ".join(accepted) or "none"
+            problems.append(f"unknown argument {', '.join(unknown[:5])}; accepted: {names}")
+        for name in filter(arguments.__contains__, accepted):
+            if problem := _mismatch(arguments[name], accepted[name]):
+                problems.append(f"{name}: {problem}")
         if problems:
             raise ToolError("validation_error", "; ".join(problems))
 
 
-def _meant(value: Any, schema: Row) -> Any:
-    """Return what a value means that almost fits: "In Progress" means in_progress, "#12" and 12.0 mean 12.
+def _corrected(value: Any, schema: Row) -> Any:
+    """Correct a value that almost fits: "In Progress" becomes in_progress, "#12" and 12.0 become 12.
 
-    Some clients send every value but a text as JSON in a string, which the model cannot correct.
+    Some clients send all values that are not texts as JSON in a string, which the model cannot change.
     """
     kinds = kinds_of(schema)
     if isinstance(value, str) and kinds != ["string"]:
@@ -299,10 +302,10 @@ def _meant(value: Any, schema: Row) -> Any:
             parsed = strictjson.parse_json((value.lower() if kinds == ["boolean"] else value).encode())
             value = parsed if isinstance(parsed, list | dict | bool | None) else value
     if isinstance(value, list) and "items" in schema:
-        return [_meant(one, schema["items"]) for one in value]
+        return [_corrected(one, schema["items"]) for one in value]
     if isinstance(value, str) and "enum" in schema:
         words = {one.replace("_", ""): one for one in schema["enum"]}
-        word = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())  # a sign before it stays
+        word = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())  # a leading minus stays
         return words.get(word) or words.get(f"-{word}", value)
     if isinstance(value, str | float) and "integer" in kinds:
         number = re.fullmatch(r"\s*#?(-?[0-9]{1,9})(\.0+)?\s*", str(value))
@@ -311,14 +314,13 @@ def _meant(value: Any, schema: Row) -> Any:
 
 
 def kinds_of(schema: Row) -> list[str]:
-    """The types that a value may have."""
     return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
 
 
 def _mismatch(value: Any, schema: Row) -> str | None:
-    """Why the value does not fit the schema of an argument, or None."""
+    """Return why the value does not fit the schema of an argument, or None."""
     kinds = kinds_of(schema)
-    is_boolean = isinstance(value, bool)  # which Python takes for an integer
+    is_boolean = isinstance(value, bool)  # a subclass of int
     if not any(isinstance(value, TYPES[k]) and (k == "boolean") == is_boolean for k in kinds):
         return f"must be {' or '.join(f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds)}"
     if isinstance(value, str) and len(value) > schemas.MAX_TEXT:
@@ -336,7 +338,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
 TEXT: Row = {"type": "string"}
 NUMBERS: Row = {"type": "array", "items": {"type": "integer"}}
 TASK: Row = {"type": ["integer", "string"]}
-MORE: Row = {"title": TEXT, "description": TEXT, "blocked_by": NUMBERS}  # and what a task may have besides
+MORE: Row = {"title": TEXT, "description": TEXT, "blocked_by": NUMBERS}  # and all other fields of a task
 # The declared schemas of arguments that are not any text. Some clients refuse all tools for a list of types,
 # an array without `items`, an object without `properties`, or `additionalProperties`.
 SCHEMAS: dict[str, Row] = {
@@ -353,19 +355,18 @@ SCHEMAS: dict[str, Row] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
     "metadata": {"type": "string", "description": "JSON object"},
 }
-# The schemas of the arguments that are accepted in more forms than are declared.
+# The schemas of arguments that are accepted in more forms than are declared.
 ACCEPTED: dict[str, Row] = {
     "task_id": TASK,
     "update_task.task_id": {"type": [*TASK["type"], "array"], "items": TASK},
     "metadata": {"type": "object"},
 }
-# Of a task, as arguments.
+# The arguments of a new task.
 PLAN = "description priority assignee start_date due_date milestone labels blocked_by metadata repeat"
 TOOLS: dict[str, Tool] = {}
 
 
 def schemas_of(tool: str, names: str, table: Mapping[str, Row]) -> Row:
-    """Return the schema of each argument of a tool."""
     return {name: table.get(f"{tool}.{name}") or table.get(name, TEXT) for name in names.split()}
 
 
@@ -394,9 +395,9 @@ def tool(
     return decorate
 
 
-# What a tool answers --------------------------------------------------------------------------
+# The results of tools -------------------------------------------------------------------------
 
-# Bytes as JSON, of which a token has three or four; an answer has at most about 4 000 tokens.
+# Bytes as JSON. A token has three or four, and a result at most about 4 000 tokens.
 MAX_NAME = 100  # of a title or a name in a list
 MAX_DESCRIPTION = 6000
 MAX_MILESTONES = 3000
@@ -404,13 +405,13 @@ MAX_COMMENT = 2000
 MAX_COMMENTS = 4500
 MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
-MAX_TASKS = 20  # that are created or changed by one call
+MAX_TASKS = 20  # created or changed by one call
 MOST_COUNTED = 1000  # tasks of a list; the total of a longer one is "over 1000"
-MAX_BRIEF = 1500  # of a project's description with a claimed task
+MAX_BRIEF = 1500  # of the project's description with a claimed task
 
 
 def clipped(text: str | None, most: int = MAX_NAME) -> str:
-    """The text, shortened to so many bytes as JSON and a sign that it was."""
+    """Return the text, shortened to `most` bytes as JSON and an ellipsis if it is longer."""
     clip = text = text or ""
     while (size := len(to_json(clip)) - len('""')) > most:
         clip = clip[: len(clip) * most // size]
@@ -418,7 +419,7 @@ def clipped(text: str | None, most: int = MAX_NAME) -> str:
 
 
 def short_time(time: str | None, ends_day: bool = False) -> str | None:
-    """The time as a date, where the API takes that date for this time, else to the minute."""
+    """Return the time as a date if the API accepts that date for this time, else to the minute."""
     if not time:
         return None
     with suppress(OverflowError, ValidationError):  # in this time zone, the year may be 1969 or 10000
@@ -429,28 +430,28 @@ def short_time(time: str | None, ends_day: bool = False) -> str | None:
 
 
 def present(**fields: Any) -> Row:
-    """The fields that have a value."""
+    """Return the fields that have a value."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 
 
-def first_lines(lines: list[str], most: int) -> list[str]:
-    """The first lines, and how many more there are."""
+def top(lines: list[str], most: int) -> list[str]:
+    """Return the first `most` lines, and how many more there are."""
     return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
 
 
 def within(most: int, rows: list[Row]) -> list[Row]:
-    """The first rows, of together at most so many bytes as JSON; at least one."""
+    """Return the first rows that together have at most `most` bytes as JSON; at least one."""
     sizes = accumulate(len(to_json(row)) for row in rows)
     return rows[: max(sum(size <= most for size in sizes), 1)]
 
 
 def full_time(text: str) -> str:
-    """The time with seconds, without which the API takes none; other texts as they are."""
+    """Return a time with seconds, which the API requires; other texts stay as they are."""
     return re.sub(r"(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)?\Z", r"\1:00\2", text, flags=re.IGNORECASE)
 
 
 def maker(person: Row, via: str | None = None) -> str:
-    """Return who made something, and with which key; the role is first, where no name can pretend it."""
+    """Return who made something and with which key; the role comes first, where no name can imitate it."""
     name = f"{person['role']} {clipped(person['full_name'])}"
     return f"{name} (via {clipped(via)})" if via else name
 
@@ -463,7 +464,6 @@ def activity_line(activity: Row) -> str:
 
 
 def total_of(pagination: Row) -> int | str:
-    """How many rows all pages have."""
     return pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"
 
 
@@ -480,9 +480,10 @@ def project_line(project: Row) -> str:
 
 
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
-    """The row with this id, else with a name of the columns, in this order, else with a word that begins so.
+    """Return the row with this id, or else this name, or else a name that contains a word that begins so.
 
-    Only for beginnings accents do not count; clients are left out, and of addresses what follows the @.
+    `names` are the columns of names. Beginnings ignore accents, clients, and in addresses everything after
+    the @. Raises `ToolError` unless there is one such row.
     """
     text = wanted.strip().removesuffix("…")
     exact = ([row for row in rows if caseless(row[name]) == caseless(text)] for name in ("id", *names))
@@ -494,34 +495,34 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     if len(found) == 1:
         return found[0]
     texts = [wanted, *(row[names[-1]] for row in found or offered)]
-    quoted, *shown = [to_json(clipped(text)).decode() for text in texts]  # so that one sees where each ends
-    there_are = f"there are: {', '.join(first_lines(shown, 30))}" if shown else "a person makes the first one"
-    problem = f"there is no {quoted}; {there_are}"
+    quoted, *shown = [to_json(clipped(text)).decode() for text in texts]
+    choice = f"choose one of: {', '.join(top(shown, 30))}" if shown else "a person creates the first one"
+    problem = f"{quoted} does not exist; {choice}"
     if found:
         shown = [f"{name} ({row['id']})" for name, row in zip(shown, found, strict=True)]
-        problem = f"{quoted} may be any of: {', '.join(first_lines(shown, 20))}"
+        problem = f"{quoted} may be any of: {', '.join(top(shown, 20))}"
     raise ToolError("validation_error", f"{argument}: {problem}")
 
 
 # The tools ------------------------------------------------------------------------------------
 
-PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request, to the API
+PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # from the request to the API
 DATES = {"start_date", "due_date", "due_before", "created_since", "updated_since", "completed_since"}
 
 
 class ToolCall:
-    """One call of a tool: its calls of the API, with the caller's key, and the tools themselves."""
+    """A call of a tool: its calls of the API with the caller's key, and the tools themselves."""
 
     def __init__(self, request: Request, arguments: Row):
         self.request, self.arguments = request, arguments
-        self.names: dict[str | None, str] = {}  # of the projects and people that were read, by id
+        self.names: dict[str | None, str] = {}  # of the projects and people that have been read, by id
 
     def get(self, path: str, **query: Any) -> Row:
-        """Return what the API answers to a GET. Raises `ToolError`."""
+        """Return the data of a GET. Raises `ToolError`."""
         return self.call("GET", path, None, QUERY_STRING=urlencode(query))[0]
 
     def call(self, method: str, path: str, body: Row | None = None, **more: str) -> tuple[Row, bool]:
-        """Call the application; returns its data, and whether they are a repetition's. Raises `ToolError`."""
+        """Call the API; return its data, and whether they are replayed (idempotency). Raises `ToolError`."""
         content = b"" if body is None else json.dumps(body).encode()
         environ = {
             name: value
@@ -551,10 +552,10 @@ class ToolCall:
     def create(
         self, path: str, body: Row, find: Callable[[str], Row | None] | None = None, occasion: str = ""
     ) -> tuple[Row, Row]:
-        """Create something once, however often that is repeated; return it, and what to add to the answer.
+        """Create something once, even if the call is repeated; return it, and fields to add to the result.
 
-        `find` returns what was created before, by its id, as it is now, or None if it has been deleted since;
-        without it that is what a GET shows. What has another `occasion` is no repetition.
+        `find` returns something created before, by its id, as it is now, or None if it has been deleted; by
+        default a GET does. A call with another `occasion` is no repetition.
         """
         request = f"{path} {json.dumps(body, sort_keys=True)}{occasion}"
         while True:
@@ -570,19 +571,19 @@ class ToolCall:
             request += made["id"]
 
     def every(self, kind: str) -> list[Row]:
-        """All projects or members, whose names `brief` then knows."""
+        """Return all projects or members, and keep their names for `brief`."""
         rows, name = self.get(f"/{kind}")[kind], {"projects": "name", "members": "full_name"}[kind]
         self.names |= {row["id"]: row[name] for row in rows}
         return rows
 
     def person_id(self, wanted: str, members: list[Row]) -> str | None:
-        """The id of the member with this name, e-mail address or id; the words me and none come first."""
+        """Return the id of the member with this name, e-mail address or id, or None for "none"."""
         words, who = dict.fromkeys(("none", "nobody", "unassigned")), caseless(wanted.strip())
         words["me"] = self.request.caller["id"]
         return words[who] if who in words else chosen("assignee", wanted, members, "email", "full_name")["id"]
 
     def body(self, project_id: str, arguments: Row) -> Row:
-        """The API's fields for these arguments of a task; "" clears a description, a date or a reference."""
+        """Return the API's fields for the arguments of a task; "" clears texts, dates and references."""
         body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
         body |= {name: None for name in ("description", "repeat") if arguments.get(name) == ""}
         if (wanted := body.pop("assignee", None)) is not None:
@@ -601,14 +602,14 @@ class ToolCall:
         return chosen("milestone", wanted, milestones, "title")["id"]
 
     def path_of(self, task_id: int | str) -> str:
-        """The path of a task, whose number or id is checked."""
+        """Return the path of the task with this number or id. Raises `ToolError`."""
         text = str(task_id).strip().removeprefix("#").lower()
         if not re.fullmatch(f"{schemas.TaskReference.NUMBER}|{schemas.Id.PATTERN.pattern}", text):
             raise ToolError("validation_error", "task_id: must be a task's number; find_tasks shows it")
         return f"/tasks/{text}"
 
     def task(self, path: str) -> Row:
-        """The task at this path; `brief` then knows its project and assignee."""
+        """Return the task at this path, and keep the names of its project and assignee for `brief`."""
         task = self.get(path)
         self.names[task["project_id"]] = task["project"]["name"]
         if task["assignee"]:
@@ -616,7 +617,7 @@ class ToolCall:
         return task
 
     def brief(self, task: Row) -> Row:
-        """What every tool shows of a task."""
+        """Return the fields of a task that every tool shows."""
         return present(
             number=task["number"],
             title=clipped(task["title"]),
@@ -632,12 +633,12 @@ class ToolCall:
         )
 
     def full(self, task: Row) -> Row:
-        """What a tool shows of one task: its address on the page too."""
+        """Return the task as tools for one task show it, with its address on the page."""
         url = f"{self.request.config['SERVER']['base_url']}/#task={task['number']}"
         return self.brief(task) | {"url": url}
 
     def comment(self, path: str, content: str, occasion: str = "", **more: Any) -> tuple[Row, Row]:
-        """Comment on the task at this path; returns as `create` does."""
+        """Comment on the task at this path; return as `create` does."""
 
         def find(id: str) -> Row | None:
             comments = self.get(f"{path}/comments", limit=1, before=UUID(int=UUID(id).int + 1))["comments"]
@@ -653,18 +654,18 @@ class ToolCall:
             ends=short_time(meeting["ends_at"]),
             location=clipped(meeting["location"]),
             project=clipped(self.names.get(meeting["project_id"])),
-            people=first_lines([clipped(person["full_name"]) for person in people], 6),
+            people=top([clipped(person["full_name"]) for person in people], 6),
         )
 
     @tool("News, your and urgent tasks, projects, team, changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
-        # 5 of each are enough: a place among them is lost only to a task that another page shows already.
+        # Five of each suffice: a task is only pushed out by one that another page shows already.
         parts = product(("open", "in_progress"), ({}, {"due_before": context["system"]["current_time"]}))
         pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts][::-1]
         mine = {task["number"]: task for page in pages for task in page["tasks"]}
-        inbox = self.get("/inbox", limit=50)  # of which some are read
+        inbox = self.get("/inbox", limit=50)  # some are read already
         news = [notice_line(notice) for notice in inbox["notices"] if not notice["read_at"]]
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:3]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
@@ -678,8 +679,8 @@ class ToolCall:
             "yours": [self.brief(task | {"assignee_id": None}) for task in [*mine.values()][:5]],
             "yours_total": total_of(pages[-1]["pagination"]),
             "overdue_or_urgent": [self.brief(task) for task in urgent],
-            "projects": first_lines([project_line(project) for project in context["projects"]], 20),
-            "team": first_lines(team, 30),
+            "projects": top([project_line(project) for project in context["projects"]], 20),
+            "team": top(team, 30),
             "recent": [activity_line(activity) for activity in context["recent_activity"]],
             "whiteboards": [clipped(whiteboard["title"]) for whiteboard in context["whiteboards"]],
         }
@@ -731,7 +732,7 @@ class ToolCall:
         return self.full(task) | self.detailed(task, 10) | made
 
     def detailed(self, task: Row, most: int) -> Row:
-        """The task with its description and so many latest comments."""
+        """Return the task with its description and its latest comments, at most `most`."""
         comments = self.get(f"/tasks/{task['id']}/comments", limit=most)["comments"]
         rows = [
             {
@@ -753,15 +754,15 @@ class ToolCall:
             claimed_until=short_time(task["claimed_until"]),
             repeat=task["repeat"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
-            attachments=first_lines([clipped(file["filename"]) for file in task["attachments"]], 10),
+            attachments=top([clipped(file["filename"]) for file in task["attachments"]], 10),
             attachments_at=task["attachments"] and f"{base}{API}/tasks/{task['number']}/attachments",
-            done_blockers=first_lines([f"#{row['number']} {clipped(row['title'])}" for row in done], 5),
+            done_blockers=top([f"#{row['number']} {clipped(row['title'])}" for row in done], 5),
             earlier_comments=max(task["comment_count"] - len(latest), 0) or None,
             comments=latest,
         )
 
     def each(self, tasks: list[Any], do: Callable[[Any], Row]) -> Row:
-        """What is done for each of several tasks, of which others may be refused."""
+        """Do this for each task; return the results and the errors."""
         if len(tasks) > MAX_TASKS:
             raise ToolError("validation_error", f"at most {MAX_TASKS} tasks at once")
         done, refused = [], []
@@ -779,29 +780,29 @@ class ToolCall:
         scope="agent",
         for_team=True,
     )
-    def create_task(self, project: str, more: list[Row] | None = None, **first: Any) -> Row:
-        project_id, made = self.project_id(project), dict[int, int]()
+    def create_task(self, project: str, more: list[Row] | None = None, **task: Any) -> Row:
+        project_id, numbers = self.project_id(project), dict[int, int]()
         if not more:
-            return self.created(project_id, first)
+            return self.created(project_id, task)
+        tasks = [task, *more]
 
-        def create(place: int) -> Row:
-            task = dict([first, *more][-place - 1])
-            task["project"] = task.get("project") or project
-            TOOLS["create_task"].check(task)
-            if task.pop("project") != project:
-                raise ToolError("validation_error", "project: all are in the one of the first task")
-            blockers = task.get("blocked_by", [])
-            if missing := [number for number in blockers if number < 0 and number not in made]:
+        def create(index: int) -> Row:  # -1 is the first task, as in `blocked_by`
+            fields = {**tasks[-index - 1], "project": tasks[-index - 1].get("project") or project}
+            TOOLS["create_task"].check(fields)
+            if fields.pop("project") != project:
+                raise ToolError("validation_error", "project: must be the same for all tasks")
+            blockers = fields.get("blocked_by", [])
+            if missing := [number for number in blockers if number < 0 and number not in numbers]:
                 raise ToolError("validation_error", f"blocked_by: {missing[0]} was not created before")
-            task = task | {"blocked_by": [made.get(number, number) for number in blockers]}
-            row = self.created(project_id, task, f" {place}")
-            made[place] = row["number"]
+            fields["blocked_by"] = [numbers.get(number, number) for number in blockers]
+            row = self.created(project_id, fields, f" {index}")
+            numbers[index] = row["number"]
             return row
 
-        return self.each([-place for place in range(1, len(more) + 2)], create)
+        return self.each([*range(-1, -len(tasks) - 1, -1)], create)
 
     def created(self, project_id: str, arguments: Row, occasion: str = "") -> Row:
-        """Create a task once; what has another `occasion` is another one."""
+        """Create a task once; a call with another `occasion` is no repetition."""
         id = arguments.get("external_id")
         if id and (found := self.get("/tasks", external_id=id)["tasks"]):
             return self.full(self.task(f"/tasks/{found[0]['id']}")) | {"already_made": True}
@@ -828,12 +829,12 @@ class ToolCall:
                     try:
                         return self.claimed(f"/tasks/{task['id']}", minutes)
                     except ToolError as error:
-                        if error.code not in ("conflict", "not_found"):  # another agent was faster
+                        if error.code not in ("conflict", "not_found"):  # not only another agent was faster
                             raise
         raise ToolError("not_found", "no task is ready: to do, yours or nobody's, and not blocked")
 
     def claimed(self, path: str, minutes: int | None) -> Row:
-        """Claim the task, and show all that is needed to begin with it."""
+        """Claim the task, and return everything that is needed to begin with it."""
         self.call("POST", f"{path}/claim", {"minutes": minutes})
         task = self.task(path)
         about = self.get(f"/projects/{task['project_id']}")["description"]
@@ -848,27 +849,29 @@ class ToolCall:
     )
     def update_task(self, task_id: int | str | list, if_version: int | None = None, **fields: Any) -> Row:
         if not fields:
-            raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
+            raise ToolError("validation_error", "no change: give at least one field to change")
         if isinstance(task_id, str) and "," in task_id:
             task_id = task_id.split(",")
         if not isinstance(task_id, list):
             return self.updated(task_id, fields, if_version)
         if if_version is not None:
-            raise ToolError("validation_error", "if_version: is that of one task; change it alone")
+            raise ToolError(
+                "validation_error", "if_version: only works with one task; change tasks one by one"
+            )
         return self.each(task_id, lambda id: self.updated(id, fields))
 
     def updated(self, task_id: int | str, fields: Row, if_version: int | None = None, tries: int = 5) -> Row:
-        """Change a task; a change by another one meanwhile is no obstacle without `if_version`."""
+        """Change a task; without `if_version`, try again if somebody else changes it meanwhile."""
         path, note = self.path_of(task_id), {}
         task = self.task(path)
         body = self.body(task["project_id"], fields)
-        changed: Row = {}  # what depends on the task as it is
+        changed: Row = {}  # fields that depend on the task as it is
         if (given := body.get("metadata")) is not None:
             merged = (task["metadata"] | given).items()
             changed["metadata"] = {k: value for k, value in merged if value is not None or k not in given}
         if fields.keys() & {"add_blocked_by", "remove_blocked_by"}:
             if "blocked_by" in fields:
-                raise ToolError("validation_error", "blocked_by: replaces the list; give it alone")
+                raise ToolError("validation_error", "blocked_by: replaces the list; do not add or remove too")
             added, removed = body.pop("add_blocked_by", []), body.pop("remove_blocked_by", [])
             old = [blocking["number"] for blocking in task["blocked_by"]]
             changed["blocked_by"] = added + [number for number in old if number not in added + removed]
@@ -889,14 +892,14 @@ class ToolCall:
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:
         path, note = self.path_of(task_id), {}
         task = self.task(path)
-        is_done = task["status"] == "done"  # whoever completed it
+        is_done = task["status"] == "done"
         if not is_done and self.request.caller["scope"] == "agent":
             task, _ = self.call("PATCH", path, {"status": "review"})
             note = {"note": "in review: a person completes it"}
         elif not is_done:
             task, _ = self.call("POST", f"{path}/complete")
         try:
-            if comment:  # a task that was opened again meanwhile gets it again
+            if comment:  # once for each version: a reopened task gets it again
                 self.comment(path, comment, f" version {task['version']}")
         except ToolError as error:
             done = f"; the task is {task['status']}, without this comment"
@@ -904,7 +907,7 @@ class ToolCall:
         return self.full(task) | note
 
     @tool(
-        "Comment; @Full Name tells a member. question: the task waits for an answer.",
+        "Comment; @Full Name mentions a member. question: the task waits for an answer.",
         "task_id content",
         "question",
         scope="agent",

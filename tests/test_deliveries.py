@@ -79,7 +79,7 @@ def test_a_webhook_says_what_its_last_error_was_and_a_delivery_behind_which_one_
     heading, line = server.flask("webhook", "list").stdout.splitlines()
     assert "FAILING-SINCE" in heading
     assert f"{since}  answered 503" in line
-    assert f"note: the webhook receiver has failed since {since}: answered 503" in server.flask("doctor").stdout
+    assert f"the webhook receiver has failed since {since}: answered 503" in server.flask("doctor").stdout
     owner.post(f"/deliveries/{first['id']}/redeliver")
     wait_until(lambda: {delivery["status"] for delivery in listed(owner)} == {"delivered"})
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]

@@ -113,7 +113,7 @@ def test_a_program_is_asked_in_the_protocol(program):
     [
         *(("sys.exit(3)", "code 3"), ("print('plain')", "protocol"), ("pass", "protocol")),
         ('print(\'{"protocolVersion": 2, "values": {}}\')', "another version"),
-        ('print(\'{"protocolVersion": 1, "values": {}}\')', "no such secret"),
+        ('print(\'{"protocolVersion": 1, "values": {}}\')', "does not return this secret"),
         ('print(\'{"protocolVersion": 1, "values": {"id": 5}}\')', "not valid text"),
         ("sys.stdout.write('x' * 2_000_000)", "more than 1 MiB"),
     ],

@@ -154,7 +154,7 @@ MANY = {"project": 1, "priority": "top", "colour": "red"}  # wrong arguments, wh
         ("find_tasks", {"due_before": "soon"}, "due_before: must be a date and time like"),
         ("find_tasks", {"q": "a\0b"}, "q: must not contain the character NUL"),
         ("find_tasks", {"q": "\ud800"}, "q: must not contain half a surrogate pair"),
-        ("create_task", {"project": "", "title": "x"}, 'project: there is no ""'),
+        ("create_task", {"project": "", "title": "x"}, 'project: "" does not exist'),
         ("create_task", {"project": "x", "title": "x", "metadata": []}, "metadata: must be an object"),
         ("update_task", {"task_id": NOBODY}, "no change: give at least one field"),
         ("update_task", {"task_id": NOBODY, "status": None}, "no change: give at least one field"),
@@ -452,7 +452,7 @@ def test_projects_are_chosen_by_name_or_id(launch):
     ambiguous = refused(owner, "get_project", project="c")
     assert f'project: "c" may be any of: {quoted[0]} ({alpha}), {quoted[3]} ({café}).' in ambiguous
     unknown = refused(owner, "get_project", project=f"{names[0]}!")
-    assert f'project: there is no {quoted[0][:-1]}!"; there are: {", ".join(quoted)}.' in unknown
+    assert f'project: {quoted[0][:-1]}!" does not exist; choose one of: {", ".join(quoted)}.' in unknown
     twin = owner.make_project(name="site")["id"]
     assert f"({twin})" in refused(owner, "get_project", project="Site")
     assert chosen(twin) == twin
@@ -481,7 +481,7 @@ def test_people_are_chosen_by_name_address_or_id(join, owner, project, task):
     text = refused(owner, "update_task", task_id=task["id"], assignee="chosen")
     assert f'"Ana Chosen" ({ana.member["id"]}), "Anatol Chosen" ({anatol.member["id"]})' in text
     text = refused(owner, "find_tasks", assignee="Nobody of the tests")
-    assert 'assignee: there is no "Nobody of the tests"; there are: "' in text
+    assert 'assignee: "Nobody of the tests" does not exist; choose one of: "' in text
 
 
 def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(launch):
@@ -500,9 +500,10 @@ def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(
     assert [assigned(part) for part in ("lima", "wren1", "zoe")] == ["Rina_Lima"] + ["(Zoë) Müller"] * 2
     assert assigned("kenji watanabe") == assigned("KENJI@example.com") == "Kenji Watanabe"
     for part in ("Ana", "Kenji", "ima", "example", "wren0@", "\u0301"):
-        assert "assignee: there is no" in refused(owner, "update_task", task_id=task, assignee=part)
-    assert "project: there is no" in refused(owner, "get_project", project="ebsite")
-    assert "milestone: there is no" in refused(owner, "update_task", task_id=task, milestone="ersion")
+        assert refused(owner, "update_task", task_id=task, assignee=part).count(" does not exist") == 1
+    assert 'project: "ebsite" does not exist' in refused(owner, "get_project", project="ebsite")
+    refusal = refused(owner, "update_task", task_id=task, milestone="ersion")
+    assert 'milestone: "ersion" does not exist' in refusal
 
 
 def test_milestones_are_those_of_the_project(owner):
@@ -512,9 +513,9 @@ def test_milestones_are_those_of_the_project(owner):
     made = use(owner, "create_task", project=theirs["id"], title="x", milestone="launch")
     assert stored(owner, made["number"])["milestone"]["id"] == milestone["id"]
     text = refused(owner, "update_task", task_id=made["number"], milestone="Landing")
-    assert 'milestone: there is no "Landing"; there are: "Launch".' in text
+    assert 'milestone: "Landing" does not exist; choose one of: "Launch".' in text
     text = refused(owner, "create_task", project=bare["id"], title="x", milestone="Launch")
-    assert 'there is no "Launch"; a person makes the first one' in text
+    assert '"Launch" does not exist; a person creates the first one' in text
 
 
 # Writing --------------------------------------------------------------------------------------

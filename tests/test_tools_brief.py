@@ -184,7 +184,7 @@ def test_archived_projects_are_not_offered_and_refused_by_the_tool_s_name(owner)
     archived = owner.make_project(name="Quarry of the brief")
     owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
     assert "Quarry" not in refused(owner, "create_task", project="No such project", title="x")
-    assert "there is no" in refused(owner, "create_task", project="Quarry", title="x")
+    assert '"Quarry" does not exist' in refused(owner, "create_task", project="Quarry", title="x")
     by_name = {"project": "Quarry of the brief"}
     assert use(owner, "get_project", **by_name)["status"] == "archived"
     assert refused(owner, "create_task", **by_name, title="x").startswith("validation_error: project: ")
