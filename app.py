@@ -393,7 +393,9 @@ def show_board() -> Response:
     base_url = request().config["SERVER"]["base_url"]
     if dict(request().accept_mimetypes).get("text/html"):
         more, schemas_of_forms = request().success_headers, form_schemas(base_url)
-        shown = sign_in_by_proxy() or page("board.html", more=more, modules=MODULES, schemas=schemas_of_forms)
+        shown = sign_in_by_proxy() or page(
+            "board.html", more=more, modules=MODULES, schemas=schemas_of_forms, now=now()
+        )
     else:
         name = request().config["WORKSPACE"]["name"]
         text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
@@ -1107,11 +1109,11 @@ def list_activity(**filters: Any) -> Row:
 @api.get("/changes")
 @operation(schemas.LIST_CHANGES, schemas.CHANGED, raises=(Gone,))
 def list_changes(wait: int, **query: Any) -> Row:
-    """List the changes after a cursor, or all objects without one. `wait` waits for a change."""
+    """List the changes after a cursor or since a time, or all objects. `wait` waits for a change."""
 
     def read() -> Row:
         caller = request().caller
-        return change_page(**query, of_tasks=caller["role"] == "client", since=caller["projects_since"])
+        return change_page(**query, of_tasks=caller["role"] == "client", seen_since=caller["projects_since"])
 
     return awaited(wait, read, lambda page: page["changes"] or page["pagination"]["has_more"])
 

@@ -647,6 +647,11 @@ class Identified(Base):
         return cls.select_stored().where(cls.id == placeholder("id"))
 
     @statement
+    def before(cls: Any):
+        """The id of the last row before an id, such as the first of a time."""
+        return cls.select(fn.MAX(cls.id)).where(cls.id < placeholder("id"))
+
+    @statement
     def delete_row(cls: Any):
         return cls.delete().where(cls.id == placeholder("id"))
 

@@ -368,22 +368,29 @@ _named = [rows.select(rows.model.id).where(rows.model.id.in_(each("ids"))) for r
 NAMED = Statement(reduce(add, _named))
 
 
-def change_page(*, limit: int, of_tasks: bool, since: str | None = None, after: tuple | None = None) -> Row:
-    """Return a page of the changes after a cursor, in the order of commits. Without one, list all objects.
+def change_page(
+    *, limit: int, of_tasks: bool, seen_since: str | None, since: str = "", after: tuple | None = None
+) -> Row:
+    """Return a page of the changes after a cursor or `since` a time, in the order of commits.
 
-    A cursor holds two ids: of the last activity that was reported, and of the newest when it was made. If one
-    of them is missing now, a backup was restored or old activity deleted. Then the client has to begin again:
-    `Gone` is raised, as for a cursor that is older than `since`, the caller's `projects_since`. While all
-    objects are being listed, a cursor also holds the id of the last listed one.
+    Without either, list all objects. A cursor holds two ids: of the last activity that was reported, and of
+    the newest when it was made. If one of them is missing now, a backup was restored or old activity deleted.
+    Then the client has to begin again: `Gone` is raised, as for a cursor that is older than `seen_since`, the
+    caller's `projects_since`. While all objects are being listed, a cursor also holds the id of the last one.
     """
     with db.viewed_by(None):  # cursors name activities that a viewer does not see
         newest = Activity.newest.value()
         reported, newest_then, listed = after or (newest, newest, "0")
+        first = first_id(max(since, seen_since or "")) if since else ""
+        if first and not after:
+            reported, listed = Activity.before.value(id=first), None
         positions = [Activity.position.value(id=id) for id in (reported, newest_then)]
+        if reported is None and Member.before.value(id=first) is None:  # the workspace is younger
+            positions[0] = 0
         is_forgotten = Activity.forgotten.value(after=reported, until=first_id(now(-HIDDEN_DAYS * 86400)))
-    if is_forgotten or not all(positions):
+    if is_forgotten or None in positions:
         raise Gone("a backup was restored, or later changes were deleted; begin again without after")
-    if since and reported < first_id(since):
+    if after and seen_since and reported < first_id(seen_since):
         raise Gone(OTHER_PROJECTS)
     if listed:
         entries = MADE[of_tasks].all(after=listed, most=limit + 1)
@@ -392,7 +399,9 @@ def change_page(*, limit: int, of_tasks: bool, since: str | None = None, after: 
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
-        return change_page(limit=limit // 2, of_tasks=of_tasks, since=since, after=after)
+        return change_page(
+            limit=limit // 2, of_tasks=of_tasks, seen_since=seen_since, since=since, after=after
+        )
     with db.viewed_by(None):
         cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
     shown = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}

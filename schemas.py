@@ -738,8 +738,8 @@ UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
 EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WAIT}
 LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
 CHANGE_CURSOR = Cursor(f"({Id.PATTERN.pattern})_({Id.PATTERN.pattern})(?:_({Id.PATTERN.pattern}))?")
-CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "limit": QueryInteger(1, 100, load_default=100)}
-LIST_CHANGES = Strict.from_dict(CHANGE_QUERY | {"wait": WAIT})()
+CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": Instant(), "wait": WAIT}
+LIST_CHANGES = Strict.from_dict(CHANGE_QUERY | {"limit": QueryInteger(1, 100, load_default=100)})()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:

@@ -366,6 +366,31 @@ def test_a_cursor_that_holds_no_longer_is_gone(launch):
     owner.make_task(project)
     fault(owner.get("/changes", after=old(early)), 410, "gone")
     assert told(owner, old(late)) == [("task", "created")]
+    since = owner.make_project()["created_at"]
+    owner.make_task(project)
+    server.rows("DELETE FROM activity WHERE id < (SELECT MAX(id) FROM activity)")
+    fault(owner.get("/changes", since=since), 410, "gone")
+
+
+def test_a_program_begins_with_a_time_and_goes_on_with_a_cursor(owner, join):
+    project = owner.make_project()
+    client = join("client", project_ids=[project["id"]])
+    early = owner.make_task(project)
+    late = owner.make_task(project)
+    for caller, since in ((owner, late["created_at"]), (client, late["created_at"])):
+        page = caller.data(caller.get("/changes", since=since))
+        assert [change["id"] for change in page["changes"]] == [late["id"]]
+        assert changes(caller, page["pagination"]["next_after"]) == []
+    page = owner.data(owner.get("/changes", since="9999-01-01"))
+    assert page == {"changes": [], "pagination": {"next_after": end(owner), "has_more": False}}
+    # What was there when the client's projects changed is loaded by whoever knows that.
+    owner.data(owner.patch(f"/members/{client.member['id']}", {"project_ids": None}))
+    page = client.data(client.get("/changes", since=early["created_at"]))
+    assert page["changes"] == []
+    assert changes(client, page["pagination"]["next_after"]) == []
+    page = owner.data(owner.get("/changes", since="1970-01-01", limit=1))  # when there was no workspace
+    assert page["pagination"]["has_more"]
+    fault(owner.get("/changes", since="yesterday"), 422, "validation_error", "since")
 
 
 def test_hidden_activity_is_kept_for_two_weeks(launch):
