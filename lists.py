@@ -291,8 +291,7 @@ MOST_TODAY = 50  # entries of a kind
 _last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
 _task = Task.select(rowid(Task), SQL("NULL").alias("said"))
 _mine = Notice.select().where(Notice.member == placeholder("member_id"))
-_asks, _submits = Notice.comment == Task.question_id, Task.status == "review"
-_waits = Case(Notice.reason, [("question", _asks), ("review", _submits)], Notice.read_at.is_null())
+_submits = Task.status == "review"
 
 
 def _today(chosen: Any, *order: Any) -> Statement:
@@ -309,10 +308,13 @@ def _today(chosen: Any, *order: Any) -> Statement:
 
 _said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, ""))])
 _noticed = _mine.select(rowid(Task), _said.alias("said"))
-_noticed = _noticed.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake, _waits).group_by(Task.id)
-_reasons = {"questions": "question", "reviews": "review", "mentions": "mentioned"}
-_of_kind = {kind: _noticed.where(Notice.reason == reason) for kind, reason in _reasons.items()}
-NOTICED = {kind: _today(tasks, fn.MIN(Notice.id)) for kind, tasks in _of_kind.items()}
+_noticed = _noticed.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake).group_by(Notice.task)
+_kinds = {  # a condition for each, since SQLite uses no index for a CASE of all
+    "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
+    "reviews": (Notice.reason == "review") & _submits,
+    "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
+}
+NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in _kinds.items()}
 _due = Task.is_open_with_date & ~_submits & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake)) & FILTERS["assignee_id"]
 DUE = _today(_task.where(_due), Task.due_date, Task.id)
