@@ -1,19 +1,19 @@
-// What can be done with a task where it is listed, or with those that are selected: its menu, lists to choose from, the bar.
-import { isEqual, serverTime } from "./api.js";
+// What you can do with listed or selected tasks: their menu, the lists to choose from, the bar of the selection.
+import { isEqual } from "./api.js";
 import { changeTasks, CHOICES, clearSelection, OPERATION, selection } from "./changes.js";
 import { toggleSelected } from "./changes.js";
 import { shownTask } from "./columns.js";
 import { removeAll } from "./deletions.js";
 import { choicesOf } from "./forms.js";
-import { button, Menu, Popover } from "./parts.js";
-import { labelOption, OptionList, Picker } from "./picker.js";
+import { button, Menu } from "./parts.js";
+import { DayMenu, labelOption, Picker } from "./picker.js";
 import { focusCard } from "./place.js";
-import { html, useState } from "./preact.js";
+import { html } from "./preact.js";
 import { go, useStore } from "./store.js";
-import { count, dayAfter, dayInWeek, dayMeant, dayOf, labelOf } from "./words.js";
-import { session, useMilestones, workspace } from "./workspace.js";
+import { count, dayOf, labelOf } from "./words.js";
+import { isTeam, session, useMilestones, workspace } from "./workspace.js";
 
-/** The fields of a task that a key on its card lets choose. */
+/** The field of a task that each key on its card changes. */
 export const CARD_KEYS = {
   s: "status",
   a: "assignee_id",
@@ -23,40 +23,11 @@ export const CARD_KEYS = {
   l: "labels",
 };
 export const OWN_KEY = "i";
-export const DELETE_KEY = "Delete";
 const AT_HAND = [...Object.entries(CARD_KEYS), [null, "project_id"]];
-const DAYS_AHEAD = 8; // which are listed, today among them
 
-const hide = (event) => event.target.closest("[popover]").hidePopover(); // which gives the focus back
+const hide = (event) => event.target.closest("[popover]").hidePopover(); // the browser moves the focus back
 
-/** A day to choose from the next ones, or by typing it: `fri`, `12 dec`, `3 weeks`; or in the browser's calendar. */
-function DayMenu({ label, anchor, value, onChoose, onClose }) {
-  const [typed, setTyped] = useState("");
-  const today = dayOf(serverTime());
-  const optionOf = (day) => [day, dayInWeek(day, serverTime())];
-  const ahead = Array.from({ length: DAYS_AHEAD }, (_, days) => optionOf(dayAfter(today, days)));
-  const meant = dayMeant(typed, today);
-  const found = meant && !ahead.some(([day]) => day === meant) ? [optionOf(meant)] : [];
-  const leave = (list) => {
-    list.closest("[popover]").hidePopover(); // which gives the focus back
-    onClose();
-  };
-  const submit = (event) => {
-    event.preventDefault();
-    leave(event.target);
-    onChoose(event.target.elements.day.value);
-  };
-  return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>
-    <${OptionList} label="Try “fri”, “12 dec”, “3 weeks”" options=${[...ahead, ["", "None"]]} onType=${setTyped} onDone=${leave}
-      ...${{ value, found, onChoose }} />
-    <form class="line" onSubmit=${submit}>
-      <input type="date" name="day" class="grow" aria-label=${label} value=${value} />
-      <button>Set</button>
-    </form>
-  <//>`;
-}
-
-/** A list to choose a field's value from for some tasks; of labels the tasks keep what they do not share. */
+/** Choose the value of a field for some tasks. Of their labels, each task keeps those that the others lack. */
 function Chooser({ name, tasks, anchor, onClose }) {
   useStore(workspace);
   const isShared = (field) => tasks.every((task) => task[field] === tasks[0][field]);
@@ -91,7 +62,7 @@ export function assignMe(tasks) {
   );
 }
 
-/** Delete tasks, of which the server is told when that can no longer be undone. */
+/** Delete tasks. The request is sent when you can no longer undo it. */
 export function drop(tasks) {
   const words = tasks.length > 1 ? count(tasks.length, "task") : `“${tasks[0].title}”`;
   const after = document.activeElement.closest("[data-task]")?.nextElementSibling?.dataset.task;
@@ -103,7 +74,21 @@ export function drop(tasks) {
   setTimeout(focusCard, 0, after, tasks[0].status);
 }
 
-/** What a card's button opens; with the `name` of a field its choices. `find` knows the tasks that are listed. */
+/**
+ * Do what a key does with listed tasks. `open` shows the choices of a field; `more` are functions by the keys that
+ * only this list has.
+ */
+export function pressKey(event, tasks, open, more) {
+  const { key, target, ctrlKey, metaKey, altKey } = event;
+  const choose = () => open(tasks, target.closest(".card") ?? target, CARD_KEYS[key]);
+  const ofTeam = { Delete: () => drop(tasks), [OWN_KEY]: () => assignMe(tasks) };
+  const run = more[key] ?? (open && isTeam() && (ofTeam[key] ?? (CARD_KEYS[key] && choose)));
+  if (!run || ctrlKey || metaKey || altKey) return;
+  event.preventDefault();
+  run();
+}
+
+/** The menu of a card, or with `name` the choices of that field. `find` returns a listed task by its id. */
 export function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, places }) {
   const tasks = ids.map(find).filter(Boolean);
   if (!tasks.length) return null;

@@ -1,14 +1,15 @@
-// Calls the API. Who calls is known by a cookie, which no script can read.
-import { capital, now, refusalsOf } from "./words.js";
+// Calls the API. A cookie that no script can read identifies the caller.
+import { capital, refusalsOf } from "./words.js";
 
-const root = document.documentElement.dataset.api;
+const { api: root, now: begun } = document.documentElement.dataset;
 const unanswered = new Map(); // an Idempotency-Key for each creation that got no answer yet
 const KEPT_MOST = 10_000; // characters
-let newest = "";
+let newest = begun;
 
-export const serverTime = () => newest || now();
+/** The time on the server when it answered last. */
+export const serverTime = () => newest;
 
-/** Why a call failed: the status of the answer, or 0 if there was none. */
+/** A failed call, with the status of the response, or 0 without a response. */
 export class CallError extends Error {
   constructor(status, message, seconds = 0) {
     super(capital(message));
@@ -37,7 +38,7 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
   const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const url = root + path + (chosen.length ? `?${new URLSearchParams(chosen)}` : "");
   const options = { method, headers, body: isJson ? JSON.stringify(body) : body };
-  // It may be sent when the page goes, for which browsers take 64 KiB.
+  // The page may be closing; browsers then send at most 64 KiB.
   options.keepalive = method === "DELETE" || options.body?.length < KEPT_MOST;
   const answer = await fetch(url, options).catch(() => null);
   if (!answer) throw new CallError(0, "The server cannot be reached");
@@ -64,7 +65,7 @@ export const download = async (path) => (await send("GET", path)).blob();
 /** An Idempotency-Key. */
 export const newKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-"); // randomUUID() is missing without TLS
 
-/** Create something once, also when it is sent again because the answer was lost. */
+/** Create something once, even if the request is repeated because its response was lost. */
 export async function create(path, body, content = JSON.stringify(body)) {
   const request = `${path} ${content}`;
   if (!unanswered.has(request)) unanswered.set(request, newKey());
@@ -74,8 +75,8 @@ export async function create(path, body, content = JSON.stringify(body)) {
 }
 
 /**
- * Change a task, of which the caller has seen this version. What somebody else has changed meanwhile
- * stays; if it is one of the same fields, the error has their task (`theirs`) and the `fields`.
+ * Change a task of which the caller has seen this version. Changes that somebody else has made meanwhile
+ * stay. If they concern the same fields, the error contains their task (`theirs`) and those `fields`.
  */
 export async function changeTask(task, changes) {
   try {

@@ -1,6 +1,5 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { assignMe, CARD_KEYS, DELETE_KEY, drop, OWN_KEY } from "./actions.js";
-import { SelectionBar, TaskMenu } from "./actions.js";
+import { pressKey, SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
 import { announced, changeTasks, clearSelection, put, putAll, selectedTasks } from "./changes.js";
 import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
@@ -13,6 +12,7 @@ import { dismiss, notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Label } from "./parts.js";
 import { placeAt, Priority, ProjectName } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
+import { stepAmong } from "./place.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
@@ -41,7 +41,7 @@ const FILTERS = ["q", "person", "priority", "due", "milestone", "label", "sort"]
 const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
 const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
 
-/** The ids of tasks with something typed that was not sent, as one text. */
+/** The ids of tasks with unsent drafts, as one text. */
 function unsentTasks() {
   const names = drafts().filter((name) => name.startsWith("draft of "));
   return names.map((name) => /(?:task|comment on) (\S+) by/.exec(name)?.[1] ?? "").join(" ");
@@ -87,7 +87,7 @@ function Card({ task, unsent, unread, selected, open }) {
   </li>`;
 }
 
-/** Some cards of a column, which are drawn again only when something changes of which they are made. */
+/** Some cards of a column. They are drawn again only when something that they show has changed. */
 function Chunk({ tasks, ...context }) {
   const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${context} />`;
   return useMemo(
@@ -96,7 +96,7 @@ function Chunk({ tasks, ...context }) {
   );
 }
 
-/** The end of a column with more tasks, which are loaded when one scrolls there. */
+/** The end of a column. Scrolling there loads more tasks. */
 function More({ column, tasks }) {
   const end = useRef(null);
   const load = () => column.loadMore().catch((error) => notifyFault(error, load));
@@ -112,7 +112,7 @@ function More({ column, tasks }) {
 
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
-  const failed = useRef({ titles: [], notice: 0 }); // what is typed while there is no network is not lost
+  const failed = useRef({ titles: [], notice: 0 }); // titles that were typed offline
   const add = async (name, fields) => {
     const task = await create("/tasks", { ...fields, title: name });
     if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
@@ -146,7 +146,7 @@ function QuickAdd({ status, title }) {
   </form>`;
 }
 
-/** Whether more tasks are done than this number of those that were done lately. */
+/** Whether tasks were completed earlier than those that are shown, which are `total`. */
 function hasOlder(total) {
   const projects = chosenProject() ? [chosenProject()] : projectsThatAre("active");
   return doneSince() && projects.reduce((sum, { stats }) => sum + stats.done, 0) > total;
@@ -197,24 +197,21 @@ const isByHand = () => orderOf(address.value) === "rank";
 const BY_HAND = "To move cards up and down, choose “Manual order”.";
 
 function stepCards(event) {
-  const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
-  if (!steps[event.key] || !event.target.matches(".card .title")) return;
-  const [aside, down] = steps[event.key];
-  if (event.altKey && aside) return; // the browser goes back
-  event.preventDefault();
+  const { key, target, altKey } = event;
+  if (!target.matches(".card .title")) return;
   const cardsOf = (column) => [...column.querySelectorAll(".card .title")];
   const board = [...document.querySelectorAll(".column")].map(cardsOf);
-  const from = board.findIndex((column) => column.includes(event.target));
-  const place = board[from].indexOf(event.target);
-  if (event.altKey)
-    return board[from][place + down] && putBy(taskOn(event.target), board[from], place + down);
-  if (down) return board[from][place + down]?.focus();
-  for (let next = from + aside; board[next]; next += aside) {
-    if (board[next].length) return board[next][Math.min(place, board[next].length - 1)].focus();
-  }
+  const from = board.findIndex((column) => column.includes(target));
+  const place = board[from].indexOf(target);
+  const down = { ArrowDown: 1, ArrowUp: -1 }[key];
+  if (altKey && board[from][place + down]) putBy(taskOn(target), board[from], place + down);
+  if (altKey || stepAmong(event, board[from])) return; // Alt with ← or → belongs to the browser
+  const columns = { ArrowRight: board.slice(from + 1), ArrowLeft: board.slice(0, from).reverse() };
+  const next = columns[key]?.find(({ length }) => length);
+  next?.[Math.min(place, next.length - 1)].focus();
 }
 
-/** Where a card may be put in its column, in words with what does it: without a keyboard nothing else does. */
+/** The places in its column to which a menu can move a card, as `[words, function]` pairs. */
 function placesOf(task) {
   const titles = [...document.querySelectorAll(`[data-status="${task.status}"] .card .title`)];
   const at = titles.findIndex((title) => taskOn(title)?.id === task.id);
@@ -231,20 +228,14 @@ function putBy(task, titles, at) {
   else if (isTeam()) put(task, task.status, others, at);
 }
 
-/** The keys of a card, which act on all that are selected if it is one of them; the bar has them too. */
-function pressKey(event, open) {
-  const { key, target, ctrlKey, metaKey, altKey } = event;
-  if (ctrlKey || metaKey || altKey || !target.matches(".card .title, #filters button")) return;
-  const task = taskOn(target);
-  const tasks = () => (task ? withSelected(task) : selectedTasks());
-  if (key === "Escape") clearSelection();
-  else if (key === "e" && task) go({ task: task.number });
-  else if (key === "x" && task && isTeam()) toggleSelected(task);
-  else if (key === DELETE_KEY && isTeam()) drop(tasks());
-  else if (key === OWN_KEY && isTeam()) assignMe(tasks());
-  else if (!CARD_KEYS[key] || !isTeam()) return;
-  else open(tasks(), target.closest(".card, button"), CARD_KEYS[key]);
-  event.preventDefault();
+/** The keys of a card, and of the bar. They act on all selected tasks if the card is one of them. */
+function pressOn(event, open) {
+  if (!event.target.matches(".card .title, #filters button")) return;
+  const task = taskOn(event.target);
+  const acts = { Escape: clearSelection };
+  if (task) acts.e = () => go({ task: task.number });
+  if (task && isTeam()) acts.x = () => toggleSelected(task);
+  pressKey(event, task ? withSelected(task) : selectedTasks(), open, acts);
 }
 
 function selectByClick(event) {
@@ -259,7 +250,7 @@ function selectByClick(event) {
   );
 }
 
-/** Where a dragged card is: over a column, in the order by hand with its `others`, the place `at` among them, and a line. */
+/** Where a dragged card is: the `status` of the column, and in manual order the `others`, its place `at`, and a line. */
 function placeUnder(event, task) {
   const column = event.target.closest(".column");
   const status = column?.dataset.status;
@@ -280,7 +271,7 @@ function useDragging() {
   const start = (event) => {
     dragged.current = shownTask(event.target.dataset?.task);
     if (!dragged.current) return;
-    event.dataTransfer.setData("text/plain", dragged.current.title); // without data Firefox drags nothing
+    event.dataTransfer.setData("text/plain", dragged.current.title); // Firefox needs data
     pauseRefresh(true);
   };
   const pass = (event) => {
@@ -321,7 +312,7 @@ function Filter({ name, label, pairs, draw }) {
 
 function Search() {
   const { q = "" } = address.value;
-  const [typed, setTyped] = useState(null); // what the address does not have yet
+  const [typed, setTyped] = useState(null); // and is not in the address yet
   const timer = useRef(0);
   const input = (event) => {
     clearTimeout(timer.current);
@@ -339,7 +330,7 @@ function Search() {
 
 const clearButton = () => button("Clear filters", clearFilters);
 
-/** The filters; where there is no room for all of them, a button opens what is beside the search (page.css). */
+/** The filters. On narrow screens a button opens all but the search (page.css). */
 function Filters({ isEmpty }) {
   const opener = useRef(null);
   const set = FILTERS.filter((name) => address.value[name] && !["q", "sort"].includes(name)).length;
@@ -379,7 +370,7 @@ function Filters({ isEmpty }) {
 
 const FIRST = "A project groups the tasks of one goal. Create the first one, and add its tasks.";
 
-/** What leads on from an empty workspace, besides its first project. */
+/** Steps that help you start in an empty workspace, besides creating its first project. */
 const nextSteps = () => html`<ul class="stack">
   <li><a href=${viewLink("account")}>Say who you are</a>: your name, as others see it</li>
   ${rights().isAdmin && html`<li><a href=${viewLink("people")}>Invite your team</a> under People</li>`}
@@ -403,7 +394,7 @@ function NoTasks({ onNewTask }) {
 function Archived({ project }) {
   const unarchive = async () => {
     await patch(`/projects/${project.id}`, { status: "active" }).catch(notifyFault);
-    document.getElementById("title").focus(); // the button goes
+    document.getElementById("title").focus(); // the button disappears
     await refresh();
   };
   return html`<p class="band">This project is archived: it takes no new tasks.
@@ -438,7 +429,7 @@ export function Board({ onNewTask }) {
   const { members, projects, milestones } = workspace.value;
   const nameOf = ({ id, name, full_name, title }) => [id, name ?? full_name ?? title];
   const named = [members, projects, ...Object.values(milestones)].flat();
-  const names = JSON.stringify(named.map(nameOf)); // which are on the cards
+  const names = JSON.stringify(named.map(nameOf)); // that cards show
   const [unread, hour] = [unreadTasks(), serverTime().slice(0, 13)];
   const [selected, gone] = [useStore(selection), useStore(deleted)];
   const context = { place, unsent, unread, selected, gone, open, names, hour };
@@ -446,7 +437,7 @@ export function Board({ onNewTask }) {
     isOver=${dragging.over.status === column.status && !dragging.over.line} />`;
   const press = (event) => {
     stepCards(event);
-    pressKey(event, open);
+    pressOn(event, open);
   };
   const chosen = selectedTasks();
   const { line } = dragging.over;

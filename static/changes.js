@@ -1,4 +1,4 @@
-// Changes of one task or several, which are shown before the server has answered; which tasks are selected.
+// Changes tasks, and shows the result before the server has answered; keeps the selection.
 import { changeTask, isEqual, patch, serverTime } from "./api.js";
 import { columns, showAt, shownTask } from "./columns.js";
 import { isKept } from "./deletions.js";
@@ -11,10 +11,10 @@ import { count, dayOf, labelOf, later, STATUSES } from "./words.js";
 
 export const OPERATION = "update_task_details";
 
-/** How its choices differ from what the schema says. */
+/** How the choices of fields differ from the schema. */
 export const CHOICES = { assignee_id: { none: "Nobody" }, priority: { none: false } };
 
-/** What screen readers say that is seen anyway. */
+/** A message for screen readers about something that others see. */
 export const announced = new Store("");
 
 export const selection = new Store([]); // ids, the latest last
@@ -34,7 +34,7 @@ export function toggleSelected({ id }) {
   select(others.length < selection.value.length ? others : [...others, id]);
 }
 
-/** Select what is between the latest selected and this id, of all in their order. */
+/** Select all from the last selected task to this one. */
 export function selectUpTo(id, all) {
   const [to, from] = [id, selection.value.at(-1) ?? id].map((one) => all.indexOf(one));
   const between = all.slice(Math.min(Math.max(from, 0), to), Math.max(from, to) + 1);
@@ -42,7 +42,7 @@ export function selectUpTo(id, all) {
   select([...new Set([...others, id])]);
 }
 
-/** What a change of this task acts on: all that are selected, if it is one of them. */
+/** The tasks that a change of this one concerns: all selected ones if it is selected. */
 export const withSelected = (task) =>
   selection.value.includes(task.id) ? selectedTasks() : [task];
 
@@ -56,17 +56,17 @@ function doneInWords(tasks, changes) {
   return `Changed ${tasksInWords(tasks)}. ${labelOf(name)}: ${valueInWords(OPERATION, name, value)}.`;
 }
 
-/** A task as the server will answer it, except its rank, which is directly after that of the one above. */
+/** A task as the server will return it; its rank is only a guess that sorts correctly. */
 function expected(task, { after, before, ...fields }) {
   const rank = after ? `${shownTask(String(after))?.rank}!` : before ? "" : task.rank;
   const day = fields.due_date;
-  const isToday = day === dayOf(serverTime()); // of which noon may be over
+  const isToday = day === dayOf(serverTime()); // noon may be over
   if (day?.length === 10)
     fields.due_date = isToday ? later(serverTime(), 60) : `${day}T12:00:00.000Z`;
   return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
 }
 
-/** Where a task is in its column, as a change that puts it there again when the `moved` ones above it are back. */
+/** The change that puts a task back to its place in its column, once the `moved` tasks above it are back. */
 function placeAmong({ id, status }, moved) {
   const { tasks } = columns.find((column) => column.status === status).value;
   const at = tasks.findIndex((task) => task.id === id);
@@ -76,7 +76,7 @@ function placeAmong({ id, status }, moved) {
   return below ? { before: below.number } : {};
 }
 
-let turn = Promise.resolve(); // what was changed first is sent first
+let turn = Promise.resolve(); // changes are sent in their order
 
 async function sendTogether(pairs) {
   const changed = [];
@@ -91,7 +91,7 @@ async function sendTogether(pairs) {
   return new Map(changed.map((task) => [task.id, task]));
 }
 
-/** Make changes, as `[task, changes]` pairs, unless somebody else has made others meanwhile. The focus goes with a card. */
+/** Make changes, given as `[task, changes]` pairs, unless somebody else has changed the same. A focused card keeps the focus. */
 export async function changeTasks(pairs, isUndo = false) {
   if (!pairs.length) return;
   const tasks = pairs.map(([task]) => task);
@@ -102,7 +102,7 @@ export async function changeTasks(pairs, isUndo = false) {
   const focused = document.activeElement.closest("[data-task]")?.dataset.task;
   showAt(...shown);
   const moved = shown.find(({ id }) => id === focused);
-  if (moved) queueMicrotask(() => focusCard(moved.id, moved.status)); // when it is drawn
+  if (moved) queueMicrotask(() => focusCard(moved.id, moved.status)); // after it is drawn
   try {
     const run = () => sendTogether(pairs);
     turn = turn.then(run, run);
@@ -112,7 +112,7 @@ export async function changeTasks(pairs, isUndo = false) {
     const { after, before, ...fields } = changes;
     const valuesOf = (task) =>
       Object.fromEntries(Object.keys(fields).map((name) => [name, task[name]]));
-    /** The task as it is shown, unless somebody has changed the same since. */
+    /** The task as it is shown, unless somebody has changed the same fields since. */
     const since = (task) => {
       const now = shownTask(task.id);
       return now && isEqual(valuesOf(now), valuesOf(task)) ? now : task;
@@ -123,7 +123,7 @@ export async function changeTasks(pairs, isUndo = false) {
     ];
     const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
     if (isUndo)
-      notify(`Undone: ${tasksInWords(tasks)}.`); // each is as it was, and they may have differed
+      notify(`Undone: ${tasksInWords(tasks)}.`); // tasks may have had different values
     else notify(doneInWords(tasks, fields), undo);
   } catch (error) {
     showAt(...tasks);
@@ -131,7 +131,7 @@ export async function changeTasks(pairs, isUndo = false) {
     const [verb, how] = isMove ? ["moved", "where"] : ["changed", "how"];
     const refused = `${tasksInWords(tasks)} ${tasks.length > 1 ? "were" : "was"} not ${verb}. `;
     const which = tasks.length > 1 ? /#\d+/.exec(error.message)?.[0] : "it";
-    const why = `Someone has ${verb} ${which} meanwhile; you see now ${how} it is.`;
+    const why = `Someone has ${verb} ${which} meanwhile; you now see ${how} it is.`;
     if (error.status === 412) notify(refused + why);
     else notifyFault(error, () => changeTasks(pairs, isUndo), refused);
     if (error.isTemporary) return;

@@ -17,7 +17,7 @@ export const isLate = ({ due_date, status }) =>
 
 const isDone = ({ status }) => status === "done";
 
-/** What the filters ask of a task's fields; null means that there is no value. */
+/** The values of fields that the filters require; null stands for no value. */
 export function filteredFields() {
   const { project, person, milestone, priority, label } = address.value;
   const meant = { me: session.value.member?.id, none: null };
@@ -30,13 +30,13 @@ export function filteredFields() {
   };
 }
 
-/** Since when tasks are done that the board shows; where one looks for something, or wants older ones, all. */
+/** The time after which tasks must be completed to be shown; undefined for all, as when you search. */
 export function doneSince() {
   const { q, milestone, older } = address.value;
   return q || milestone || older ? undefined : later(serverTime(), -DONE_DAYS * 86_400);
 }
 
-/** What the board is ordered by: that of a project by hand, if nothing else is chosen. */
+/** The order of the board; the default for a project is manual order. */
 export const orderOf = ({ project, sort }) => sort || (project ? "rank" : "-updated_at");
 
 function queryOf(status) {
@@ -52,14 +52,14 @@ function queryOf(status) {
     completed_since: status === "done" ? doneSince() : undefined,
     status,
     sort: orderOf(address.value),
-    archived: project ? "" : "false", // of all projects only those that are not archived
+    archived: project ? "" : "false", // of all projects, without archived ones
     include: "comment_count",
   };
 }
 
 const EMPTY = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false, isBusy: true };
 
-/** The tasks in chunks; a chunk in which nothing has changed is the one of before. */
+/** The tasks in chunks. A chunk without changes stays the same object. */
 function chunksOf(tasks, before) {
   const count = Math.ceil(tasks.length / CHUNK);
   const chunkAt = (at) => tasks.slice(at * CHUNK, (at + 1) * CHUNK);
@@ -75,14 +75,16 @@ function joined(tasks, others) {
   return [...tasks, ...others.filter((task) => !known.has(task.id))];
 }
 
-/** All tasks of a list, of which an answer has some; of a very long one the first `most`. */
+/** The first `most` tasks of a list, page by page. */
 export async function getTasks(query, most = LIST_MOST, offset = 0) {
   const page = await get("/tasks", { ...query, limit: ANSWER_MOST, offset });
   const isLast = !page.pagination.has_more || offset >= most - ANSWER_MOST;
-  return isLast ? page.tasks : joined(page.tasks, await getTasks(query, most, page.pagination.next_offset));
+  return isLast
+    ? page.tasks
+    : joined(page.tasks, await getTasks(query, most, page.pagination.next_offset));
 }
 
-/** Whether a task passes the filters; of a search only the server knows. */
+/** Whether a task passes the filters. Only the server can search. */
 function passes(task) {
   const { due_before, archived, label } = queryOf();
   const { labels, ...wanted } = filteredFields();
@@ -95,7 +97,7 @@ function passes(task) {
   return isFound && Object.entries(wanted).every(isWanted);
 }
 
-// What the orders compare; tasks without a date are the last, and ties are ordered by id.
+// The keys of the orders. Tasks without a date come last, and ties are ordered by id.
 const KEYS = {
   updated_at: (task) => task.updated_at,
   due_date: (task) => task.due_date ?? "9999",
@@ -127,7 +129,7 @@ class Column extends Store {
     this.replace(EMPTY);
   }
 
-  /** Load a page, after `offset` tasks; null where a later request has overtaken this one. */
+  /** Load a page after `offset` tasks. Return null if a later request has overtaken this one. */
   async page(offset, limit) {
     this.requests += 1;
     const request = this.requests;
@@ -141,13 +143,13 @@ class Column extends Store {
       const old = known.get(task.id);
       return isEqual(old, task) ? old : task;
     };
-    const kept = tasks.map(keep); // what has not changed is not drawn again
+    const kept = tasks.map(keep); // unchanged tasks are not drawn again
     const hasMore = !total_exact || kept.length < total;
     const chunks = chunksOf(kept, this.value.chunks);
     this.replace({ tasks: kept, chunks, total, isExact: total_exact, hasMore, isBusy: false });
   }
 
-  /** Load again what is shown; returns what shows it, unless a later request has overtaken this one. */
+  /** Load the shown tasks again. Return a function that shows them, unless a later request has overtaken this one. */
   async load() {
     const most = Math.max(PAGE, this.value.tasks.length);
     let [tasks, found] = [[], null];
@@ -160,16 +162,11 @@ class Column extends Store {
     return () => request === this.requests && this.show(tasks, found.pagination);
   }
 
-  /** Show changed tasks, of a `gone` one nothing; returns whether only the server knows the total then. */
+  /** Show changed tasks, and hide `gone` ones. Return whether only the server knows the new total. */
   take(changed, gone = []) {
     const { tasks, total, isExact, hasMore } = this.value;
-    const unblocking = new Set([...gone, ...changed.filter(isDone).map(({ id }) => id)]);
-    const isFree = ({ blocked_by }) => !blocked_by.some(({ id }) => unblocking.has(id));
-    const blocked = ({ blocked_by }) => blocked_by.filter(({ id }) => !unblocking.has(id));
     const moved = new Set([...gone, ...changed.map(({ id }) => id)]);
-    const shown = tasks
-      .filter(({ id }) => !moved.has(id))
-      .map((task) => (isFree(task) ? task : { ...task, blocked_by: blocked(task) }));
+    const shown = tasks.filter(({ id }) => !moved.has(id));
     const here = changed.filter((task) => task.status === this.status && passes(task));
     for (const task of here) {
       const at = shown.findIndex((other) => isBefore(task, other));
@@ -203,11 +200,11 @@ class Column extends Store {
 
 export const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
 
-let loaded = ""; // the place of which the columns are
+let loaded = ""; // the place that the columns show
 
 export const isBoardOf = (place) => place === loaded;
 
-/** Show tasks where they will be when the server has answered. */
+/** Show changed tasks at the places that they will have once the server has answered. */
 export function showAt(...tasks) {
   for (const column of columns) {
     const isShown = (task) => column.value.tasks.some(({ id }) => id === task.id);
@@ -216,7 +213,7 @@ export function showAt(...tasks) {
   }
 }
 
-/** Load columns again, and show them at once, so that a card that moves is never in two of them. */
+/** Load columns again and show them together, so that no card is ever in two of them. */
 async function loadTogether(some) {
   for (const column of some) column.loads += 1;
   const results = await Promise.allSettled(some.map((column) => column.load()));
@@ -228,7 +225,7 @@ async function loadTogether(some) {
   if (failed) throw failed.reason;
 }
 
-/** Load the board of what the address names, from its beginning. */
+/** Load the board that the address names, from its beginning. */
 export async function loadBoard() {
   loaded = placeOf(address.value);
   for (const column of columns) column.clear();
@@ -240,30 +237,37 @@ export const shownTask = (name) =>
     .flatMap((column) => column.value.tasks)
     .find(({ id, number }) => id === name || String(number) === name);
 
-/** The number of comments of shown tasks on which somebody commented, or took a comment back. */
-async function recounted(activity, changed) {
-  const ids = activity.filter(({ entity }) => entity === "comment").map(({ task_id }) => task_id);
-  const others = [...new Set(ids)].filter((id) => !changed.some((task) => task.id === id));
-  const shown = others.map(shownTask).filter(Boolean);
-  const found = await Promise.all(shown.map(({ id }) => get(`/tasks/${id}`)));
-  return shown.map((task, at) => ({ ...task, comment_count: found[at].comment_count }));
+/** Add the number of comments, which /changes does not return, to changed tasks and to those with a new comment. */
+async function counted(tasks, changes) {
+  const isNew = (kind) => (change) => change.kind === kind && change.action === "created";
+  const made = changes.filter(isNew("task")).map(({ id }) => id);
+  const commented = changes
+    .filter(({ kind }) => kind === "comment")
+    .map(({ object }) => object.task_id);
+  const others = commented
+    .map(shownTask)
+    .filter((one) => one && !tasks.some(({ id }) => id === one.id));
+  const withCount = async (task) => {
+    const known = shownTask(task.id) ?? (made.includes(task.id) ? { comment_count: 0 } : null);
+    const isKnown = known ? !commented.includes(task.id) : !passes(task);
+    const { comment_count } = isKnown ? (known ?? {}) : await get(`/tasks/${task.id}`);
+    return { ...task, comment_count };
+  };
+  return Promise.all([...tasks, ...new Set(others)].map(withCount));
 }
 
-onRefresh(async ({ tasks, activity, isPartial }) => {
-  const isReopened = ({ entity, changes }) => entity === "task" && changes?.status?.[0] === "done";
-  const isWide = (entry) => entry.entity === "project" || isReopened(entry); // it may block others again
-  const isUnloaded = ({ value }) => value.isBusy && !value.tasks.length; // it could not be loaded before
-  const isSearched = Boolean(address.value.q) && (tasks.length > 0 || activity.length > 0);
-  const isAll = isPartial || isSearched || activity.some(isWide) || columns.some(isUnloaded);
-  if (isAll) return loadTogether(columns);
-  const isGone = ({ entity, action }) => entity === "task" && action === "deleted";
-  const gone = activity.filter(isGone).map(({ entity_id }) => entity_id);
+onRefresh(async ({ changes, tasks, isPartial }) => {
+  const isUnloaded = ({ value }) => value.isBusy && !value.tasks.length; // an earlier load failed
+  const isOfProject = changes.some(({ kind }) => kind === "project");
+  const isSearched = Boolean(address.value.q) && changes.length > 0;
+  if (isPartial || isSearched || isOfProject || columns.some(isUnloaded))
+    return loadTogether(columns);
+  const gone = changes.filter(({ kind, object }) => kind === "task" && !object).map(({ id }) => id);
   const isOlder = ({ id, version }) => shownTask(id)?.version > version;
-  const changed = tasks.filter((task) => !isOlder(task) && !gone.includes(task.id));
-  const all = [
-    ...changed,
-    ...(await recounted(activity, [...changed, ...gone.map((id) => ({ id }))])),
-  ];
+  const all = await counted(
+    tasks.filter((task) => !isOlder(task)),
+    changes,
+  );
   if (!all.length && !gone.length) return;
   const unsure = columns.filter((column) => column.take(all, gone));
   await Promise.all(unsure.map((column) => column.recount()));

@@ -1,14 +1,14 @@
-// Deletions: what is deleted is not shown from then on, and sent some seconds later, so that it can be undone.
+// Deletions are shown at once and sent some seconds later, so that you can undo them.
 import { remove } from "./api.js";
 import { notify, notifyFault } from "./notices.js";
 import { refresh } from "./refresh.js";
 import { Store } from "./store.js";
 
-/** The ids of what was deleted here, whether it is sent or not. */
+/** The ids of objects that were deleted here, whether the request was sent or not. */
 export const deleted = new Store([]);
 export const isKept = ({ id }) => !deleted.value.includes(id);
 
-/** Delete what has these ids by their paths, as pairs, unless that is undone; when it is, `done` is called. */
+/** Delete objects, given as `[id, path]` pairs, unless you undo it. Call `done` after each. */
 export function removeAll(pairs, text, done) {
   const ids = pairs.map(([id]) => id);
   const restore = (some = ids) =>

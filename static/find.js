@@ -1,4 +1,4 @@
-// Finds what one types: tasks by number and words, projects, people, views, and commands.
+// Finds tasks by number and words, projects, people, views, and commands.
 import { get } from "./api.js";
 import { notifyFault } from "./notices.js";
 import { Dialog, Icon } from "./parts.js";
@@ -14,7 +14,7 @@ const [OPENED_MOST, FOUND_MOST] = [5, 10];
 const AROUND = 24; // characters
 const LABEL = "Tasks, projects, people, views, commands";
 
-/** What of a text stands around the first of these words, if it is in there. */
+/** The part of a text around the first of these words; empty if it contains none of them. */
 function excerptOf(text, words) {
   const at = Math.max(...words.map((word) => foldedText(text).indexOf(word)));
   return at < 0
@@ -22,7 +22,7 @@ function excerptOf(text, words) {
     : `…${text.slice(Math.max(0, at - AROUND), at + AROUND).replace(/\s+/g, " ")}…`;
 }
 
-/** A task with its project, or with the words of its description that were looked for and that its title lacks. */
+/** A task with its project, or with the part of its description that contains words that the title lacks. */
 const taskOption =
   (typed) =>
   ({ number, title, description, status, project_id }) => {
@@ -50,7 +50,7 @@ export function Find({ views, commands, onClose }) {
     const show = (lists) => isOver || setTasks(lists.flatMap((list) => list.tasks));
     const query = { q: text, limit: FOUND_MOST, sort: "-updated_at" };
     const ofStatus = (status) => get("/tasks", { ...query, status });
-    const ask = () => Promise.all(["open", "done"].map(ofStatus)); // what is done comes last
+    const ask = () => Promise.all(["open", "done"].map(ofStatus)); // completed tasks come last
     const look = () => isOver || ask().then(show, (error) => notifyFault(error));
     const timer = setTimeout(look, PAUSE_MS);
     return () => {

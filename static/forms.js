@@ -2,7 +2,7 @@
 import { CallError, isEqual, serverTime } from "./api.js";
 import { faultText } from "./notices.js";
 import { button } from "./parts.js";
-import { Choice, labelOption } from "./picker.js";
+import { Choice, DayMenu, labelOption } from "./picker.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { ruleInWords } from "./repeat.js";
 import { Store } from "./store.js";
@@ -12,7 +12,7 @@ import { projectPairs, projectsThatAre, readersOf, teamPairs } from "./workspace
 
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
-export const EVERY_PROJECT = "all"; // is chosen alone, and sent as null
+export const EVERY_PROJECT = "all"; // excludes other choices, and is sent as null
 
 function numbersOf(typed) {
   if (/^[#,\s\d]*$/.test(typed)) return (typed.match(/\d+/g) ?? []).map(Number);
@@ -21,7 +21,7 @@ function numbersOf(typed) {
 
 const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
 
-// How a kind of field shows a stored value, and sends what was typed.
+// How each kind of field shows a stored value, and sends what you typed.
 const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
 const SEVERAL = { shown: (value) => value ?? [], sent: (chosen) => chosen };
 const PROJECTS = {
@@ -49,7 +49,7 @@ const FIELD_KINDS = {
     shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
     sent: numbersOf,
   },
-  json: { shown: (value) => JSON.stringify(value ?? {}) }, // which no form changes
+  json: { shown: (value) => JSON.stringify(value ?? {}) }, // no form changes it
 };
 
 function fieldKind(name, { type, format, enum: values, maxLength }) {
@@ -79,7 +79,7 @@ const missingOf = ({ name, label = labelOf(name), missing }) => missing ?? `${la
 
 export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].properties, name);
 
-/** The `[value, words]` pairs of a choice; `none` stands for no value where there may be none. */
+/** The `[value, words]` pairs of a choice; `none` is the word for no value, if that is allowed. */
 function pairsOf({ name, values, none, pairs }, chosen) {
   if (name === "labels") return labelPairs(chosen);
   if (name === "project_ids") return [[EVERY_PROJECT, "All projects"], ...projectPairs()];
@@ -96,7 +96,7 @@ function pairsOf({ name, values, none, pairs }, chosen) {
   return [...(none ? [["", none]] : []), ...listed, ...(isListed ? [] : [[chosen, other]])];
 }
 
-/** The pairs of a field of an operation, `settings` of which replace its members. */
+/** The pairs of an operation's field; `settings` replace members of the field. */
 export const choicesOf = (operation, name, settings, chosen) =>
   pairsOf({ ...fieldOf(operation, name), ...settings }, chosen);
 
@@ -117,7 +117,7 @@ const sendOnEnter = (event) => {
   event.target.form.requestSubmit();
 };
 
-/** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */
+/** A field: a label, and the control for its kind. Only screen readers get the label of a heading. */
 function Field({ field, value, change, save, disabled }) {
   const { name, kind, maxLength, isRequired: required, label = labelOf(name), placeholder } = field;
   const look = value?.length === 0 ? "unset" : "";
@@ -144,10 +144,8 @@ function Field({ field, value, change, save, disabled }) {
     lines: () => lines({ rows: 4 }),
     tasks: () => html`<input ...${common} placeholder="None" />`,
     checkbox: () => html`<input ...${common} type="checkbox" required=${false} checked=${value} />`,
-    date: () => html`<span class="day">
-      <input ...${common} type="date" aria-label=${label} onClick=${({ target }) => target.showPicker()} />
-      <span class=${look} aria-hidden="true">${value ? dayInWeek(value, serverTime()) : "None"}</span>
-    </span>`,
+    date: () => html`<${Choice} as=${DayMenu} ...${{ name, label, look, disabled, value }} onChoose=${choose}
+      options=${[[value, value ? dayInWeek(value, serverTime()) : "None"]]} />`,
   };
   const input = () => html`<input ...${common} type=${kind} />`;
   return html`<label class="field ${kind}">${label} ${(controls[kind] ?? input)()}</label>`;
@@ -155,10 +153,10 @@ function Field({ field, value, change, save, disabled }) {
 
 export const drafts = () => Object.keys(sessionStorage);
 
-/** How often a draft came or went, which the cards of tasks show. */
+/** A counter that rises when a draft is made or dropped, so that cards are drawn again. */
 export const draftChanges = new Store(0);
 
-/** Keep what was typed under this name, or nothing. */
+/** Keep a draft under this name, or drop it. */
 function storeDraft(name, typed) {
   const isKnown = drafts().includes(name);
   if (typed) sessionStorage.setItem(name, JSON.stringify(typed));
@@ -172,8 +170,8 @@ const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") 
 export const isSame = (one, other) => isEqual(tidy(one), tidy(other));
 
 /**
- * What was typed and not sent, kept as a `draft`: `typed()`, and `origin()`, the base on which typing began. Both
- * are functions, since an answer may come after more was typed than the last drawing knows.
+ * Unsent input, kept as a `draft`: `typed()`, and `origin()`, the base when typing began. Both are functions, since you
+ * may have typed more since the form was drawn.
  */
 function useTyped(draft, base, stored) {
   const kept = draft ? sessionStorage.getItem(draft) : null;
@@ -193,7 +191,7 @@ function useTyped(draft, base, stored) {
     keep({ typed: next, origin: Object.keys(typed()).length ? origin() : base });
   };
   const rebase = (newer) => keep({ typed: typed(), origin: newer });
-  /** Drop what was sent, and keep what was typed since. */
+  /** Drop what was sent, and keep later input. */
   const drop = (sent = typed()) => {
     const since = Object.entries(typed()).filter(([name, text]) => text !== sent[name]);
     keep({ typed: Object.fromEntries(since) });
@@ -201,7 +199,7 @@ function useTyped(draft, base, stored) {
   return { typed, origin, isTyped, edit, rebase, drop };
 }
 
-/** Sending by `send`, which returns what is said then: what is sent meanwhile is sent after it, if `isLeft()`. */
+/** Submit by `send`, which returns a message. A submission during another one follows it, if `isLeft()`. */
 function useSubmit(form, send, isLeft) {
   const [said, say] = useState({ text: "" });
   const [isBusy, setBusy] = useState(false);

@@ -1,4 +1,4 @@
-// What was done, in sentences: of a task, and of the workspace.
+// The history of a task and of the workspace, in sentences.
 import { get } from "./api.js";
 import { hasField, valueInWords } from "./forms.js";
 import { notifyFault } from "./notices.js";
@@ -11,7 +11,7 @@ import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
 import { teamPairs } from "./workspace.js";
 
 const CUT = 100; // characters of a value
-const LATEST = 20; // comments of a task among which those that were just written are
+const LATEST = 20; // comments of a task that are looked at
 const ACTIONS = {
   "": "Everything",
   created: "Created",
@@ -31,7 +31,7 @@ function changeInWords(entity, field, [before, after]) {
   return `${labelOf(field)}: ${cut(before)} → ${cut(after)}`;
 }
 
-/** What was done with somebody's link or key, or by whoever joined; of other changes nothing. */
+/** A sentence about a link, a key, or somebody who joined; undefined for other changes. */
 function memberSentence({ action, actor, entity_id, changes }) {
   const isOwn = actor.id === entity_id;
   if (action === "created") return isOwn ? "made this workspace:" : "invited";
@@ -81,7 +81,7 @@ const Entries = ({ entries, ...rest }) => html`<ol class="stack" aria-label="His
   ${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} ...${rest} />`)}
 </ol>`;
 
-/** The pages of a history, newest first: what was loaded, and a button for what was done earlier. */
+/** The loaded pages of a history, newest first, and a button for the next page. */
 function useHistory(path, query, concerns) {
   const [pages, setPages] = useState([]);
   const load = async (before) => {
@@ -102,7 +102,7 @@ export function TaskHistory({ id }) {
   return html`<${Entries} entries=${entries} isOfTask />${earlier}`;
 }
 
-/** What comments say that were written lately, by the id of the entry that tells of them. */
+/** The texts of recent comments, by the ids of their entries. */
 function useComments(entries) {
   const [texts, setTexts] = useState({});
   const isWritten = ({ entity, action }) => entity === "comment" && action !== "deleted";
@@ -124,7 +124,7 @@ function useComments(entries) {
 export function Activity() {
   const [actor_id, setActor] = useState("");
   const [action, setAction] = useState("");
-  const isAny = ({ activity }) => activity.length;
+  const isAny = () => true;
   const [entries, earlier, isLoaded] = useHistory(
     "/activity",
     { actor_id, action, limit: 50 },

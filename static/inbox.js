@@ -1,11 +1,12 @@
-// What the reader is told: tasks that became theirs, who named, asked or answered them, what they can go on with.
+// The inbox: notifications of assignments, mentions, questions, answers, reviews and due dates.
+import { pressKey } from "./actions.js";
 import { get, post, serverTime } from "./api.js";
 import { notifyFault } from "./notices.js";
-import { Avatar, button, Empty, Moment } from "./parts.js";
-import { showTab } from "./place.js";
+import { Avatar, button, Empty, Icon, Moment } from "./parts.js";
+import { showTab, stepAmong } from "./place.js";
 import { html, useState } from "./preact.js";
 import { onRefresh } from "./refresh.js";
-import { latestOf, link, Store, useStore } from "./store.js";
+import { go, latestOf, link, Store, useStore } from "./store.js";
 import { rights } from "./workspace.js";
 
 const REASONS = {
@@ -17,7 +18,7 @@ const REASONS = {
   review: "asks you to review",
   unblocked: "unblocked",
   claim_ended: "did not finish in time:",
-  due: "Due soon:", // which nobody does
+  due: "Due soon:", // without an actor
   sent_back: "sent back",
 };
 const isUnread = ({ read_at, snoozed_until }) => !read_at && !(snoozed_until > serverTime());
@@ -28,13 +29,13 @@ export const forgetInbox = () => inbox.replace(UNTOLD);
 
 const enumeration = new Intl.ListFormat("en-GB");
 
-/** What an actor has done, of the reasons of one or more notices of a task. */
+/** What somebody has done, from the reasons of one or more notifications of a task. */
 const deedOf = (reasons) => enumeration.format(reasons.map((reason) => REASONS[reason]));
 
 const textOf = ({ actor, reason, task }) =>
   `${actor?.full_name ?? ""} ${REASONS[reason]} #${task.number} ${task.title}`.trim();
 
-/** Notices, where those of one person and task that follow one another are one, with their `reasons`. */
+/** Notifications. Consecutive ones of the same person and task are one, with their `reasons`. */
 function grouped(notices) {
   const groups = [];
   const keyOf = ({ id, task, actor, ...notice }) =>
@@ -57,9 +58,9 @@ export const loadInbox = latestOf(
   },
 );
 
-/** Load it again where something has been added or read, and tell what is new where the tab is not seen. */
-onRefresh(async ({ activity, isPartial }) => {
-  if (!activity.length && !isPartial) return;
+/** Load the inbox again if it has changed, and notify you of what is new if the tab is hidden. */
+onRefresh(async ({ changes }) => {
+  if (!changes.length) return;
   const before = inbox.value;
   const { notices, unread } = await get("/inbox", { limit: 1 });
   if (notices[0]?.id === before.notices[0]?.id && unread === before.unread) return;
@@ -77,14 +78,14 @@ function announce(notice) {
   };
 }
 
-/** The ids of tasks with something unread, as one text. */
+/** The ids of tasks with unread notifications, as one text. */
 export const unreadTasks = () =>
   inbox.value.notices
     .filter(isUnread)
     .map(({ task }) => task.id)
     .join(" ");
 
-/** Mark as read what is told of a task, which the reader has opened. */
+/** Mark the notifications of an opened task as read. */
 export async function readOf(task_id) {
   if (!rights().isWriter || !unreadTasks().includes(task_id)) return;
   await post("/inbox/read", { task_id }).then(loadInbox, () => null); // it stays unread
@@ -93,19 +94,21 @@ export async function readOf(task_id) {
 function Told({ notice }) {
   const { actor, reasons, task, excerpt, created_at } = notice;
   const isNew = isUnread(notice);
-  return html`<li class="entry line ${isNew ? "unread" : ""}">
-    ${actor && html`<${Avatar} person=${actor} />`}
+  const open = { e: () => go({ task: task.number }) };
+  return html`<li class="own entry line ${isNew ? "unread" : ""}" data-task=${task.id}
+    onKeyDown=${(event) => stepAmong(event) || pressKey(event, [task], null, open)}>
+    ${actor ? html`<${Avatar} person=${actor} />` : html`<span class="mark"><${Icon} of="clock" /></span>`}
     <div class="grow">
       ${isNew && html`<span class="skip">New: </span>`}
       ${actor && html`<b>${actor.full_name}</b>`} ${deedOf(reasons)}${" "}
-      <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
+      <a class="title" href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
       ${excerpt && html`<p class="dim">${excerpt.split("\n")[0]}</p>`}
     </div>
     <span class="dim"><${Moment} at=${created_at} /></span>
   </li>`;
 }
 
-/** Asks once whether this browser may show what is new; where it cannot be asked there is nothing. */
+/** A button that asks whether this browser may show notifications, unless you have answered. */
 function Permission() {
   const [state, setState] = useState(globalThis.Notification?.permission);
   const ask = () => Notification.requestPermission().then(setState);

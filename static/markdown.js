@@ -1,4 +1,4 @@
-// Markdown as nodes: made from a lexer's tokens, never through HTML. What is no Markdown stays as typed.
+// Draws Markdown from a lexer's tokens, never through HTML. Anything else stays as typed.
 import { get } from "./api.js";
 import { shownTask } from "./columns.js";
 import { Lexer } from "./marked.js";
@@ -7,14 +7,14 @@ import { link } from "./store.js";
 import { BOX } from "./texts.js";
 
 const OPTIONS = { gfm: true, breaks: true };
-const LEVELS_MOST = 30; // preact draws some hundred
+const LEVELS_MOST = 30; // preact can draw a few hundred
 const INLINE_MOST = 2000; // characters of a paragraph
 const WORK_MOST = 2e6; // of a text, in units of about 20 ns; 50 000 characters of ordinary prose take up to 1e6
 const MARKS = /[!-/:-@[-`{-~\n]| {2}/g; // punctuation of ASCII, ends of lines, gaps
 const SAFE = /^(https?:|mailto:)/i;
 const NUMBER = /(?<![\p{L}\p{N}#&/])#(\d{1,9})(?![\p{L}\p{N}])/u; // of a task
 
-let made = {}; // the text of which nodes are made: its `lines`, what shows a `picture`, what sets a box (`tick`)
+let made = {}; // about the text that is being drawn: its `lines`, and the functions `picture` and `tick`
 
 const all = (tokens) => tokens.map((token) => NODES[token.type]?.(token) ?? token.raw);
 const inside = (tag) => (token) => h(tag, {}, all(token.tokens));
@@ -22,13 +22,13 @@ const rowNode = (tag, cells) => html`<tr>${cells.map(inside(tag))}</tr>`;
 
 function linkNode({ href, tokens }) {
   if (!SAFE.test(href)) return html`<span>${all(tokens)}</span>`;
-  made.isLink = true; // a link holds no other one
+  made.isLink = true; // links cannot be nested
   const words = all(tokens);
   made.isLink = false;
   return html`<a href=${href} rel="noopener noreferrer" target="_blank">${words}</a>`;
 }
 
-/** A task, whose title is the link's hint: where the board does not know it, it is asked for when it is wanted. */
+/** A link to a task, with its title as a tooltip. An unknown title is loaded when you hover or focus the link. */
 function TaskLink({ number }) {
   const [title, setTitle] = useState(shownTask(number)?.title);
   const ask = () =>
@@ -58,7 +58,7 @@ function itemNode({ task, checked, tokens, text, line }) {
   return html`<li style=${task && { listStyle: "none" }}>${task && box()}${all(tokens)}</li>`;
 }
 
-/** Tell each item of a list in which line of the text it begins. */
+/** Give each item of a list the line of the text in which it begins. */
 function locate(tokens, start) {
   let line = start;
   for (const token of tokens) {
@@ -68,7 +68,7 @@ function locate(tokens, start) {
   }
 }
 
-/** What is made of each type of token; of another one its text. */
+/** The nodes for each type of token; other tokens stay text. */
 const NODES = {
   paragraph: inside("p"),
   strong: inside("strong"),
@@ -79,7 +79,7 @@ const NODES = {
   br: () => h("br"),
   hr: () => h("hr"),
   space: () => [],
-  checkbox: () => [], // which the item shows
+  checkbox: () => [], // the item shows it
   code: ({ text }) => html`<pre tabindex="0"><code>${text}</code></pre>`,
   codespan: ({ text }) => h("code", {}, text),
   escape: ({ text }) => text,
@@ -101,8 +101,8 @@ const NODES = {
 };
 
 /**
- * Raises a RangeError for a text that is nested too deep or has too much to read: a short one can take Lexer hours,
- * or all memory. Where only a paragraph is too much, it stays as typed.
+ * Raise a RangeError if a text is nested too deeply or takes too long: a short text can take the lexer hours, or all
+ * memory. If only a paragraph takes too long, it stays as typed.
  */
 class BoundedLexer extends Lexer {
   level = 0;
@@ -124,7 +124,7 @@ class BoundedLexer extends Lexer {
     return tokens;
   }
 
-  /** Called for each paragraph, line of an item, and cell, also for the cells that a row lacks. */
+  /** Called for each paragraph, line of an item, and cell, even for cells that a row lacks. */
   inline(text, ...more) {
     this.spend(500);
     return super.inline(text, ...more);
@@ -154,8 +154,8 @@ function nodesOf(text) {
 }
 
 /**
- * A text below a heading of the level `top`, whose pictures `picture(name, words)` shows, and of whose boxes one is
- * set by `tick(line, isDone)`, which returns whether it could be.
+ * A text below a heading of level `top`. `picture(name, words)` draws its pictures. `tick(line, isDone)` sets one of its
+ * checkboxes and returns whether that succeeded.
  */
 export function Markdown({ text, tick, picture, top = 3 }) {
   const current = useRef(tick);

@@ -1,11 +1,12 @@
-// Completes names after an @ while one types.
+// Completes names after an @ while you type.
+import { placeAfter } from "./place.js";
 import { html, useRef, useState } from "./preact.js";
 import { hasWordWith } from "./words.js";
 import { whoSee } from "./workspace.js";
 
 const NAMES_MOST = 5;
 
-/** The members who see the project, and whose name has a word that begins with what stands between an @ and the caret. */
+/** The members who see the project and whose name contains a word that begins with the text between @ and the caret. */
 function matching(project, { value, selectionStart }) {
   const [, typed] =
     /(?<![\p{L}\p{N}@.])@([\p{L}\p{M} .'-]{0,40})$/u.exec(value.slice(0, selectionStart)) ?? [];
@@ -15,7 +16,7 @@ function matching(project, { value, selectionStart }) {
   return names.length ? { typed, names: names.map(({ full_name }) => full_name) } : null;
 }
 
-/** A text's field with a list of names: arrows choose, Enter or Tab takes one over, Escape closes the list. */
+/** A text field with a list of names: arrows choose, Enter or Tab inserts a name, Escape closes the list. */
 export function Mentions({ project, children }) {
   const place = useRef(null);
   const [found, setFound] = useState(null);
@@ -33,11 +34,11 @@ export function Mentions({ project, children }) {
     setFound(null);
   };
   const press = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const next = placeAfter(event, at, found?.names.length);
     const isTaken = ["Enter", "Tab"].includes(event.key) && !event.ctrlKey && !event.metaKey;
-    if (!found || !(step || isTaken || event.key === "Escape")) return;
+    if (!found || !(next >= 0 || isTaken || event.key === "Escape")) return;
     event.preventDefault();
-    if (step) setAt((at + step + found.names.length) % found.names.length);
+    if (next >= 0) setAt(next);
     else if (isTaken) take(found.names[at]);
     else setFound(null);
   };
@@ -45,7 +46,7 @@ export function Mentions({ project, children }) {
   const option = (name, place) => html`<li role="option" aria-selected=${place === at}
     class=${place === at && "current"} onMouseDown=${keepFocus} onClick=${() => take(name)}>${name}</li>`;
   const said =
-    found && `${found.names[at]}, ${at + 1} of ${found.names.length}. Enter takes it over.`;
+    found && `${found.names[at]}, ${at + 1} of ${found.names.length}. Press Enter to insert it.`;
   return html`<div class="mentions" ref=${place} onInput=${look} onKeyDown=${press} onFocusOut=${() => setFound(null)}>
     ${children}
     ${found && html`<ul class="menu panel" role="listbox" aria-label="Members">${found.names.map(option)}</ul>`}

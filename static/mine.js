@@ -1,5 +1,5 @@
-// One's own open tasks in all projects, by when they are due, and within that in one's own order.
-import { CARD_KEYS, DELETE_KEY, drop, TaskMenu } from "./actions.js";
+// Your open tasks in all projects, grouped by due date and in manual order within each group.
+import { pressKey, TaskMenu } from "./actions.js";
 import { patch, serverTime } from "./api.js";
 import { Facts } from "./board.js";
 import { changeTasks } from "./changes.js";
@@ -8,7 +8,7 @@ import { deleted, isKept } from "./deletions.js";
 import { notify, notifyFault } from "./notices.js";
 import { button, Empty, ProjectName } from "./parts.js";
 import { Choice } from "./picker.js";
-import { focusCard } from "./place.js";
+import { focusCard, stepAmong } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
 import { go, link, useStore } from "./store.js";
@@ -31,19 +31,10 @@ function OwnTask({ task, place, open, ...handlers }) {
   const project = projectOf(project_id);
   const move = (to) => changeTasks([[task, { status: to }]]);
   const press = (event) => {
-    const { key, target, ctrlKey, metaKey, altKey } = event;
-    const step = { ArrowUp: -1, ArrowDown: 1 }[key];
-    const isPlain = !ctrlKey && !metaKey && !altKey && isTeam();
-    if (!target.matches(".title")) return;
-    if (isPlain && CARD_KEYS[key]) open(task, target, CARD_KEYS[key]);
-    else if (isPlain && key === "e") go({ task: number });
-    else if (isPlain && key === DELETE_KEY) drop([task]);
-    else if (!step) return;
-    event.preventDefault();
-    if (!step) return;
-    if (event.altKey) return place(task, step);
-    const titles = [...document.querySelectorAll("main .title")];
-    titles[titles.indexOf(event.target) + step]?.focus();
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!event.target.matches(".title")) return;
+    if (event.altKey && step) place(task, step);
+    else if (!stepAmong(event)) pressKey(event, [task], open, { e: () => go({ task: number }) });
   };
   return html`<li class="own row line" data-task=${id} draggable=${isTeam()} onKeyDown=${press} ...${handlers}>
     <label class="box"><input type="checkbox" aria-label="Done: ${title}" checked=${false} disabled=${!isTeam()}
@@ -57,7 +48,7 @@ function OwnTask({ task, place, open, ...handlers }) {
     </div>
     <${Choice} label="Status of “${title}”" look="chip" value=${status} disabled=${!isTeam()}
       options=${Object.entries(STATUSES)} onChoose=${(chosen) => chosen !== status && move(chosen)} />
-    ${isTeam() && button("⋯", (event) => open(task, event.currentTarget), "icon", { "aria-label": `More for “${title}”`, title: "More", "aria-haspopup": "true" })}
+    ${isTeam() && button("⋯", (event) => open([task], event.currentTarget), "icon", { "aria-label": `More for “${title}”`, title: "More", "aria-haspopup": "true" })}
   </li>`;
 }
 
@@ -65,14 +56,13 @@ export function Mine() {
   const [tasks, setTasks] = useState(null);
   const [dragged, setDragged] = useState(null);
   const [menu, setMenu] = useState(null);
-  const open = ({ id }, anchor, name) => setMenu({ ids: [id], anchor, name });
-  const openOf = ([{ id }], anchor, name) => setMenu({ ids: [id], anchor, name });
+  const open = ([{ id }], anchor, name) => setMenu({ ids: [id], anchor, name });
   const closeMenu = () => setMenu((now) => (now === menu ? null : now));
   const find = (id) => tasks.find((task) => task.id === id);
   useStore(workspace);
   useStore(deleted);
-  const most = useRef(ANSWER_MOST); // that are shown, the first that are due
-  const changes = useRef(0); // of the order, which a list from before does not know
+  const most = useRef(ANSWER_MOST); // tasks that are shown, the earliest due first
+  const changes = useRef(0); // of the order; a list that was loaded before is outdated
   const load = async () => {
     const before = changes.current;
     const found = await getTasks({ ...OWN, include: "comment_count" }, most.current);
@@ -81,15 +71,13 @@ export function Mine() {
   };
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), []);
-  useRefresh(({ tasks: some, activity, isPartial }) =>
-    some.length || activity.length || isPartial ? load() : null,
-  );
+  useRefresh(load);
   const showMore = () => {
     most.current += ANSWER_MOST;
     return reload();
   };
   const groups = Map.groupBy((tasks ?? []).filter(isKept), dueGroupOf);
-  /** Put a task in the place of another one of its group, which is that many steps away. */
+  /** Move a task by some steps within its group. */
   const place = async (task, steps) => {
     const group = groups.get(dueGroupOf(task));
     const other = group[group.indexOf(task) + steps];
@@ -98,7 +86,7 @@ export function Mine() {
     const from = tasks.indexOf(task);
     const back = from ? { after: tasks[from - 1].number } : { before: others[0].number };
     setTasks(others.toSpliced(others.indexOf(other) + (steps > 0), 0, task));
-    queueMicrotask(() => focusCard(task.id)); // when it is drawn
+    queueMicrotask(() => focusCard(task.id)); // after it is drawn
     changes.current += 1;
     const undo = { words: "Undo", run: () => send(back) };
     const send = async (change, action) => {
@@ -128,6 +116,6 @@ export function Mine() {
     ${tasks?.length === 0 && html`<${Empty} text="Nothing on your list." hint=${hint} />`}
     ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
     ${tasks?.length >= most.current && button("Show more", showMore)}
-    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ find }} open=${openOf} onClose=${closeMenu} />`}
+    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ find, open }} onClose=${closeMenu} />`}
   </div>`;
 }

@@ -1,4 +1,4 @@
-// Messages at the edge of the page: what was done leaves by itself, what failed stays.
+// Messages at the edge of the page. Messages of success disappear after some seconds, errors stay.
 import { html, render } from "./preact.js";
 import { Store, useStore } from "./store.js";
 
@@ -9,13 +9,13 @@ const shown = new Store({ notices: [] });
 const place = document.createElement("div");
 place.id = "notices";
 let latest = 0;
-let undos = []; // the notices whose change can still be undone, also when they are no longer shown
+let undos = []; // notices whose change can still be undone, shown or not
 
-/** Show these alone, and do what those that leave have put off. */
+/** Show only these notices, and do what the others have put off. */
 function keep(notices) {
   const gone = shown.value.notices.filter((one) => !notices.includes(one));
   shown.set({ notices });
-  undos = undos.filter((one) => !one.onLeave || notices.includes(one)); // what was put off is done
+  undos = undos.filter((one) => !one.onLeave || notices.includes(one)); // too late to undo
   return Promise.all(gone.map(({ onLeave }) => onLeave?.()));
 }
 
@@ -44,7 +44,7 @@ export function undoLatest() {
   if (notice) dismiss(notice.id);
 }
 
-/** Say what was done, with what can be done about it (`{words, run}`), and what is done when this leaves. */
+/** Say what was done. `action` is a button (`{words, run}`); `onLeave` is called when the notice disappears. */
 export function notify(text, action, onLeave) {
   setTimeout(expire, SHOWN * 1000, add({ text, action, onLeave }));
 }
@@ -56,18 +56,18 @@ function expire(id) {
   else dismiss(id);
 }
 
-/** What a form or a notice says of an error. */
+/** An error as a sentence, for a form or a notice. */
 export const faultText = ({ message, status }) =>
-  `${message}.${status === 0 ? " What was not saved stays here." : ""}`;
+  `${message}.${status === 0 ? " Your changes are kept here." : ""}`;
 
-/** Say why something failed, with a button to `retry` what may succeed later; returns the notice's id. */
+/** Say why something failed, with a button to `retry` if that may succeed later. Return the id of the notice. */
 export function notifyFault(error, retry, before = "") {
   if (error.status === undefined) reportError(error); // a bug
   const action = retry && error.isTemporary ? { words: "Try again", run: retry } : null;
   return add({ text: faultText(error), action, isFault: true, isAway: error.status === 0, before });
 }
 
-/** All that failed because the server cannot be reached is one notice, whose button tries all of it again. */
+/** Join what failed because the server is unreachable into one notice, whose button tries all of it again. */
 function together(notices) {
   const away = notices.filter(({ isAway }) => isAway);
   const runs = away.flatMap(({ action }) => action?.run ?? []);
@@ -99,7 +99,7 @@ function Notices() {
     <div role="status">${all(({ isFault }) => !isFault)}</div>`;
 }
 
-/** Behind an open dialog the notices could not be used, so they are moved into it. */
+/** Move the notices into an open dialog: behind it you could not use them. */
 export function placeNotices() {
   const target = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
   if (place.parentElement !== target) target.append(place);

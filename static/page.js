@@ -12,7 +12,7 @@ import { Mine } from "./mine.js";
 import { faultText, notify, notifyFault, undoLatest } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
-import { focusOn, openedTitles, showTab } from "./place.js";
+import { focusOn, openedTitles, showTab, stepAmong } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
@@ -44,31 +44,32 @@ const SHORTCUTS = {
   [OWN_KEY]: "Assign a card to yourself",
   "Ctrl Z": "Undo the latest change",
   e: "Open a card",
-  x: "Select a card, as Shift or Ctrl with a click does",
-  Del: "Delete a card, or those that are selected",
+  x: "Select a card, like Shift or Ctrl and a click",
+  Del: "Delete a card, or the selected ones",
   "a r h d": "In Today: accept, reply or send back, later, done",
-  c: "Comment on the opened task, on which the letters above work, too",
-  Esc: "Close what is open, leave the search, or select nothing",
+  c: "Comment on the opened task; the letters above work there, too",
+  Esc: "Close what is open, leave the search, or clear the selection",
   "?": "This list",
 };
 
-/** Without an address, one begins with what waits. */
+/** Begin with Today if the address names no view. */
 function chooseView() {
   if (location.href.includes("#") || sessionStorage.getItem("place")) return null;
   go({ view: "today" }, { replace: true });
   return loadToday();
 }
 
-/** Load all at the same time: each request after another would take its own time on a slow network. */
+/** Load everything at the same time: on a slow network, requests one after another would add up. */
 async function start() {
+  const begun = serverTime();
   const loads = [chooseView(), loadSession().then(returnToPlace), loadWorkspace(), loadBoard()];
   await Promise.all([...loads, loadInbox()]);
-  startRefresh(serverTime());
+  startRefresh(begun);
 }
 
 const begin = () => start().catch((error) => error.status !== 401 && notifyFault(error, begin));
 
-/** Asks for a sign-in link by mail; the server says the same of each address. */
+/** Ask for a sign-in link by mail. The answer does not reveal whose addresses are known. */
 function MailedLink() {
   const [said, setSaid] = useState("");
   const ask = async (event) => {
@@ -108,7 +109,7 @@ function SignIn() {
     <section class="panel stack">
     <h1>${workspaceName}</h1>
     <p role="alert" class=${fault && "fault"}>${fault}</p>
-    ${isMailed ? html`<${MailedLink} />` : html`<p>Open your sign-in link in this browser. To get one, ask an owner or admin: they make it under People.</p>`}
+    ${isMailed ? html`<${MailedLink} />` : html`<p>Open your sign-in link in this browser. Ask an owner or admin for one: they can make it under People.</p>`}
     <details>
     <summary>Sign in with an API key</summary>
     <form class="stack" onSubmit=${submit} aria-busy=${isBusy}>
@@ -117,7 +118,7 @@ function SignIn() {
         <input name="key" type="password" autocomplete="current-password" required />
       </label>
       <button class="primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
-      <p class="dim">Lost your key? On the server, the command <code>member link EMAIL</code> makes a sign-in link.</p>
+      <p class="dim">Lost your key? Run <code>member link EMAIL</code> on the server to get a sign-in link.</p>
     </form>
     </details>
     <p class="dim">Task service · <a href=${docs}>The API</a></p>
@@ -202,7 +203,7 @@ function ProjectView() {
   </div>`;
 }
 
-/** One's own name, other devices, keys and sessions. */
+/** Your name, other devices, calendar, keys and sessions. */
 function Account() {
   const { member } = useStore(session);
   const { isWriter, isAdmin } = rights();
@@ -215,14 +216,14 @@ function Account() {
     const { email } = await patch(`/members/${member.id}`, fields);
     await Promise.all([loadSession(), refresh()]);
     const isOpen = fields.email && fields.email.toLowerCase() !== email;
-    return isOpen ? `Open the link that is mailed to ${fields.email}.` : "Saved.";
+    return isOpen ? `Open the link that was mailed to ${fields.email}.` : "Saved.";
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
     <p>Open it on that device${isMailed && `, or the mail to ${member.email}`}. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
   const mail = () =>
     post("/session/link", { email: member.email }).then(
-      () => notify(`A sign-in link is mailed to ${member.email}.`),
+      () => notify(`A sign-in link was mailed to ${member.email}.`),
       notifyFault,
     );
   const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
@@ -235,7 +236,7 @@ function Account() {
     <section class="panel stack">
       <h2>Another device</h2>
       <p>Make a link, and open it on your phone or in another browser to sign in there.</p>
-      <p>To make links and keys later than 15 minutes after signing in, sign in again.</p>
+      <p>To make links or keys more than 15 minutes after you signed in, sign in again.</p>
       <div class="line">${isWriter && button("Make a sign-in link", make, "")}
         ${isMailed && button("Email me a link to sign in again", mail, "")}</div>
       ${invitation && made()}
@@ -251,14 +252,14 @@ function Account() {
   </div>`;
 }
 
-/** Whom mail has not reached, for owners and admins. */
+/** Tell owners and admins how many members mail has not reached. */
 function Unreached() {
   const [count, setCount] = useState(0);
   useEffect(() => void get("/webhooks").then(({ mail }) => setCount(mail.unreached)), []);
   return (
     count > 0 &&
-    html`<p class="fault">Mail has not reached ${count} of the members; the server’s
-    ${" "}command <code>doctor</code> says why.</p>`
+    html`<p class="fault">Mail has not reached ${count} of the members. Run
+    ${" "}<code>doctor</code> on the server to see why.</p>`
   );
 }
 
@@ -272,7 +273,7 @@ const People = () => html`<div class="page stack"><${Records} of="members" />
   ${rights().isAdmin && html`<details><summary>Other people’s keys and sessions</summary><${Records} of="others" /></details>`}
 </div>`;
 
-/** The views by their name in the address, with what they show. */
+/** The views by their name in the address. */
 const VIEWS = {
   today: { title: "Today", view: Today },
   mine: { title: "My tasks", view: Mine },
@@ -352,7 +353,7 @@ function NewProject({ onClose }) {
   <//>`;
 }
 
-/** Keys that work wherever nothing is typed and no dialog is open. */
+/** Keys that work while you are not typing and no dialog is open. */
 function useKeys(keys) {
   useLayoutEffect(() => {
     const press = (event) => {
@@ -365,15 +366,12 @@ function useKeys(keys) {
       }
       const isText = target.matches?.("input:not([type=checkbox]), textarea");
       if ((ctrlKey || metaKey) && key === "z" && !isText) return undoLatest();
-      const first = key === "ArrowDown" && document.querySelector("main .title");
-      const isNowhere = target === document.body || target.id === "title";
-      if (first && isNowhere && !document.querySelector("dialog[open]")) {
-        event.preventDefault();
-        return first.focus();
-      }
       const isTyped =
         target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;
-      if (isTyped || document.querySelector("dialog[open]") || !keys[key]) return;
+      if (isTyped || document.querySelector("dialog[open]")) return;
+      const isNowhere = target === document.body || target.id === "title";
+      if (isNowhere && key === "ArrowDown") return stepAmong(event); // to the first
+      if (!keys[key]) return;
       event.preventDefault();
       keys[key]();
     };
@@ -385,7 +383,7 @@ function useKeys(keys) {
 const signOff = () => signOut().catch(notifyFault);
 
 function skip(event) {
-  event.preventDefault(); // the address names what is shown
+  event.preventDefault(); // the address is used for the view
   focusOn("title");
 }
 
@@ -408,12 +406,12 @@ function Workspace() {
   const find = () => setDialog("find");
   useKeys({ n: newTask, "/": search, "?": help, find });
   useLayoutEffect(() => {
-    showTab({ title: `${title} – ${workspaceName}` }); // an opened task puts its own in its place
+    showTab({ title: `${title} – ${workspaceName}` }); // an opened task replaces it
   }, [title, chosen.task]);
   useEffect(() => {
     const current = document.querySelectorAll("[aria-current=page]");
     for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }, [view, chosen.project]); // on a phone the links are in lines that scroll
+  }, [view, chosen.project]); // on a phone the links scroll sideways
   const project = chosenProject();
   const isKnown = !chosen.project || project;
   useEffect(() => {
@@ -452,7 +450,7 @@ function Workspace() {
   </div>`;
 }
 
-/** Of what a session showed nothing stays after its end. */
+/** Forget everything that a session has shown when it ends. */
 function Page() {
   const { member, isOut } = useStore(session);
   useLayoutEffect(() => {

@@ -1,14 +1,15 @@
-// Small parts of several views: dialogs, menus, people, times, what is shown where nothing is.
+// Small parts of several views: dialogs, menus, people, times, empty states.
 import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
+import { stepAmong } from "./place.js";
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
 import { dateInWords, initials, momentInWords, inWords } from "./words.js";
 
-/** A button that does something; `more` are further attributes. */
+/** A button; `more` are further attributes. */
 export const button = (words, run, kind = "quiet", more = {}) =>
   html`<button type="button" class=${kind} onClick=${run} ...${more}>${words}</button>`;
 
-/** A day, as that of a due date, in words. */
+/** A day in words, such as a due date. */
 export const DateOf = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${dateInWords(at, serverTime())}</time>`;
 
@@ -53,7 +54,7 @@ const RANKS = { low: 1, medium: 2, high: 3 };
 const bar = (at, rank) =>
   html`<rect x=${4.5 * at - 3.5} y=${11 - 3 * at} width="3" height=${3 * at + 1} rx="1" opacity=${at <= rank ? 1 : 0.3} />`;
 
-/** One to three bars, and for what is urgent an exclamation mark. */
+/** One to three bars, or an exclamation mark for urgent tasks. */
 export const Priority = ({ of }) => html`<svg class="priority ${of}" viewBox="0 0 14 14"
   fill="currentColor" role="img" aria-label="${inWords(of)} priority"><title>${inWords(of)} priority</title>
   ${of === "urgent" ? html`<path d="M3 0h8a3 3 0 0 1 3 3v8a3 3 0 0 1-3 3H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3zm3 3v5h2V3zm0 6v2h2V9z" />` : [1, 2, 3].map((at) => bar(at, RANKS[of]))}
@@ -73,20 +74,20 @@ export const Progress = ({ of: name, stats: { done, total } }) =>
   html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
     aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
 
-/** What a view shows that has nothing else to show. */
+/** What an empty view shows. */
 export const Empty = ({ text, hint, children }) => html`<div class="empty stack">
   <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
     <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
   </svg><b>${text}</b>${hint && html`<p class="dim">${hint}</p>`}${children}
 </div>`;
 
-/** A modal dialog. It is closed by its button, by Escape, and by a press beside it. */
+/** A modal dialog. Its button, Escape, and a press beside it close it. */
 export function Dialog({ title, head, className = "", onClose, children }) {
   const dialog = useRef(null);
   useLayoutEffect(() => {
     const { current } = dialog;
     current.showModal();
-    if (head) current.focus(); // no button: the keys act on what is opened
+    if (head) current.focus(); // not on a button: the keys act on the opened task
     placeNotices();
     return () => {
       current.close();
@@ -114,7 +115,7 @@ export function Dialog({ title, head, className = "", onClose, children }) {
   </dialog>`;
 }
 
-/** Place what is shown above the page below its anchor, or above that where there is more room. */
+/** Place a popover below its anchor, or above it if there is more room. */
 export function placeAt({ style, offsetWidth: width, offsetHeight: height }, anchor) {
   const { left, top, bottom } = anchor.getBoundingClientRect();
   style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
@@ -122,7 +123,7 @@ export function placeAt({ style, offsetWidth: width, offsetHeight: height }, anc
   else style.bottom = `${Math.max(8, Math.min(innerHeight - top + 4, innerHeight - height - 8))}px`;
 }
 
-/** What is shown at the button that opened it; the browser closes it on Escape and on a press elsewhere. */
+/** A popover at the button that opened it. The browser closes it on Escape and on a press elsewhere. */
 export function Popover({ label, anchor, role = "group", onClose, children, ...more }) {
   const place = useRef(null);
   useLayoutEffect(() => {
@@ -139,15 +140,10 @@ export function Popover({ label, anchor, role = "group", onClose, children, ...m
     onToggle=${close} ...${more}>${children}</div>`;
 }
 
-/** Links and buttons to choose one of, by arrows too. */
+/** A menu of links and buttons, which arrows move through. */
 export function Menu(props) {
-  const step = (event) => {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!by) return;
-    event.preventDefault();
-    const items = [...event.currentTarget.querySelectorAll("button, a")];
-    items.at((items.indexOf(document.activeElement) + by) % items.length).focus();
-  };
+  const step = (event) =>
+    stepAmong(event, [...event.currentTarget.querySelectorAll("button, a")], true);
   return html`<${Popover} ...${props} onKeyDown=${step} />`;
 }
 

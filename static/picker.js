@@ -1,10 +1,14 @@
-// A list to choose from that can be typed into, at the button that opens it: ARIA's combobox with a listbox.
+// Lists to choose from by typing, at the button that opens them: ARIA's combobox with a listbox.
+import { serverTime } from "./api.js";
 import { Avatar, Dot, Label, Popover, Priority, ProjectDot } from "./parts.js";
+import { placeAfter } from "./place.js";
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
-import { foldedText, hasWordWith, PRIORITIES, STATUSES } from "./words.js";
+import { dayAfter, dayInWeek, dayMeant, dayOf, foldedText, hasWordWith } from "./words.js";
+import { PRIORITIES, STATUSES } from "./words.js";
 import { memberOf, projectOf } from "./workspace.js";
 
-const FEW = 8; // options, for which a phone shows no keyboard
+const FEW = 8; // options; for so few a phone shows no keyboard
+const DAYS_AHEAD = 8; // listed, from today on
 
 export function markOf(id) {
   const [person, project] = [memberOf(id), projectOf(id)];
@@ -23,10 +27,9 @@ export const labelOption = ([label, text]) =>
   html`<span>${label && label === text ? html`<${Label} text=${text} />` : text}</span>`;
 
 /**
- * A field to type into, and the `options` that it leaves, as `[value, words, about, mark]`, of which `value` is chosen,
- * or each in `value` if there may be `multiple`; where something new `isNewAllowed`, what was typed is one of them.
- * Those in `found` stand behind, whatever was typed. `onChoose` gets what is chosen from now on; one is enough (`onDone`).
- * `draw` shows an option.
+ * A field to type into, with the `options` that match, as `[value, words, about, mark]`. `value` is the chosen one, or
+ * with `multiple` the list of them. With `isNewAllowed` you can choose what you typed. The options in `found` follow,
+ * whatever you type. `onChoose` gets the new value, `onDone` closes the list, and `draw` draws an option.
  */
 export function OptionList({ label, start = "", options, found: others = [], ...rest }) {
   const { value, multiple, isNewAllowed, onType, onChoose, onDone, draw = shownOption } = rest;
@@ -57,13 +60,13 @@ export function OptionList({ label, start = "", options, found: others = [], ...
     setMoved(null);
   };
   const press = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const next = placeAfter(event, at, found.length);
     if (event.key === "Tab") onDone(list.current);
-    if (!step && event.key !== "Enter") return;
+    if (next === undefined && event.key !== "Enter") return;
     event.preventDefault();
     event.stopPropagation(); // a form would be sent
-    if (step) return setMoved((at + step + found.length) % (found.length || 1));
-    const { value: now } = event.target; // which may be typed so fast that the list is not drawn yet
+    if (next !== undefined) return setMoved(next);
+    const { value: now } = event.target; // you may have typed faster than the list is drawn
     const option = now === typed ? found[at] : foundBy(now.trim())[0];
     if (option) choose(option);
   };
@@ -71,7 +74,7 @@ export function OptionList({ label, start = "", options, found: others = [], ...
     aria-selected=${isChosen(option)} class=${place === at ? "line current" : "line"}
     onMouseDown=${(event) => event.preventDefault()} onClick=${() => choose(option)}>
     ${draw(option)}</li>`;
-  const stay = (event) => event.preventDefault(); // no press here is one on the field's label
+  const stay = (event) => event.preventDefault(); // a press here is not a press on the label around it
   return html`<div class="options" onKeyDown=${press} onClick=${stay}>
     <input role="combobox" autofocus aria-label="Find" placeholder=${label} value=${typed} onInput=${input}
       aria-expanded="true" aria-controls="options" aria-autocomplete="list" autocomplete="off"
@@ -83,27 +86,52 @@ export function OptionList({ label, start = "", options, found: others = [], ...
   </div>`;
 }
 
-/** Such a list at the button that opened it. */
-export function Picker({ label, anchor, onClose, ...rest }) {
+/** Such a list at the button that opened it; `children` is drawn below. */
+export function Picker({ label, hint = label, anchor, onClose, children, ...rest }) {
   const close = (list) => {
     list.closest("[popover]").hidePopover();
-    anchor.focus(); // inside another popover the browser does not give it back
-    onClose(); // the browser does not say so when it was opened just now
+    anchor.focus(); // inside another popover the browser does not do this
+    onClose(); // the browser sends no event if it was opened just now
   };
   return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>
-    <${OptionList} ...${{ label, ...rest }} onDone=${close} />
+    <${OptionList} label=${hint} ...${rest} onDone=${close} />
+    ${children?.(close)}
   <//>`;
 }
 
-/** A button that shows what is chosen, and opens the picker; a letter typed on it begins to find. */
-export function Choice({ label, look = "", name, disabled, ...rest }) {
+/** Choose a day from the next ones, by typing (`fri`, `12 dec`, `3 weeks`), or in the browser's calendar. */
+export function DayMenu({ label, value, onChoose, start = "", ...rest }) {
+  const [typed, setTyped] = useState(start);
+  const today = dayOf(serverTime());
+  const optionOf = (day) => [day, dayInWeek(day, serverTime())];
+  const ahead = Array.from({ length: DAYS_AHEAD }, (_, days) => optionOf(dayAfter(today, days)));
+  const meant = dayMeant(typed, today);
+  const isListed = !meant || ahead.some(([day]) => day === meant);
+  const calendar = (close) => {
+    const submit = (event) => {
+      event.preventDefault();
+      event.stopPropagation(); // a form around it would be sent, too
+      close(event.target);
+      onChoose(event.target.elements.day.value);
+    };
+    return html`<form class="line" onSubmit=${submit}>
+      <input type="date" name="day" class="grow" aria-label=${label} value=${value} /> <button>Set</button>
+    </form>`;
+  };
+  return html`<${Picker} hint="Try “fri”, “12 dec”, “3 weeks”" ...${{ label, value, onChoose, start, ...rest }}
+    options=${[...ahead, ["", "None"]]} found=${isListed ? [] : [optionOf(meant)]} onType=${setTyped}>${calendar}<//>`;
+}
+
+/** A button that shows what is chosen and opens a list (`as`). Typing a letter opens it, too. */
+export function Choice({ label, look = "", name, disabled, as: List = Picker, ...rest }) {
   const { options, value, multiple, draw } = rest;
   const [opened, setOpened] = useState(null);
-  const open = (event, start) => setOpened({ anchor: event.currentTarget, start });
+  const open = ({ currentTarget: anchor }, start = "") =>
+    setOpened((now) => ({ anchor, start: (now?.start ?? "") + start })); // you may type before it is drawn
   const press = (event) => {
     const { key, ctrlKey, metaKey, altKey } = event;
     const isLetter = key.length === 1 && key !== " " && !ctrlKey && !metaKey && !altKey;
-    if (opened || !(isLetter || key === "ArrowDown")) return;
+    if (!isLetter && key !== "ArrowDown") return;
     event.preventDefault();
     open(event, isLetter ? key : "");
   };
@@ -116,5 +144,5 @@ export function Choice({ label, look = "", name, disabled, ...rest }) {
   return html`<button type="button" role="combobox" aria-haspopup="dialog" aria-label=${label} ...${said}
     class="picked line ${look}" ...${{ name, disabled }} onClick=${open} onKeyDown=${press}>
     ${shown.length ? words : "None"}</button>
-  ${opened && html`<${Picker} ...${rest} ...${opened} label=${label} onClose=${() => setOpened(null)} />`}`;
+  ${opened && html`<${List} ...${rest} ...${opened} label=${label} onClose=${() => setOpened(null)} />`}`;
 }

@@ -3,21 +3,39 @@ import { shownTask } from "./columns.js";
 
 export const focusOn = (id) => document.getElementById(id)?.focus();
 
-/** Move the focus to a task's card, or to the heading of its column where the card is not shown. */
+const STEPS = { ArrowDown: 1, ArrowUp: -1 };
+
+/** The place that ↑ or ↓ leads to from `at`, around the ends of a list; undefined for other keys. */
+export const placeAfter = ({ key }, at, length) =>
+  STEPS[key] && (at + STEPS[key] + length) % (length || 1);
+
+/** The titles of the tasks that a view lists. */
+export const titles = () => [...document.querySelectorAll("main .title")];
+
+/** Move the focus among elements by ↑ or ↓, with `isRound` around the ends. Return whether it was such a key. */
+export function stepAmong(event, items = titles(), isRound = false) {
+  if (!STEPS[event.key]) return false;
+  event.preventDefault();
+  const at = items.indexOf(document.activeElement);
+  items[isRound ? placeAfter(event, at, items.length) : at + STEPS[event.key]]?.focus();
+  return true;
+}
+
+/** Move the focus to a task's card, or to the heading of its column if the card is not shown. */
 export function focusCard(id, status = shownTask(id)?.status) {
   const places = [`[data-task="${id}"] .title`, `#column-${status}`, "#title"];
   const found = places.map((place) => document.querySelector(place));
   found.find(Boolean)?.focus();
 }
 
-/** The titles of tabs in which tasks were opened, the last one first. */
+/** The titles of the tasks that were opened in this tab, the last one first. */
 export const openedTitles = [];
 
 const tab = { title: "", unread: 0 };
 const icon = document.querySelector("link[rel=icon]");
 const icons = { read: icon.href, unread: new URL("icon-unread.svg", icon.href).href };
 
-/** Name what is shown in the browser's tab, with the number of what is unread. */
+/** Show the title in the browser's tab, with the number of unread notifications. */
 export function showTab(changes) {
   const { title, unread } = Object.assign(tab, changes);
   if (title.startsWith("#") && title !== openedTitles[0]) openedTitles.unshift(title);

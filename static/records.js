@@ -1,4 +1,4 @@
-// Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
+// Lists that you can add to and change: meetings, notes, people, keys, milestones, webhooks.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
@@ -11,7 +11,7 @@ import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
 import { Text } from "./texts.js";
-import { capital, count, dayHeading, timeOf, inWords } from "./words.js";
+import { capital, count, dayHeading, hoursOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
 import { isUsable, rights, session, useMilestones, workspace } from "./workspace.js";
 
@@ -29,7 +29,7 @@ const CLIENT_OF_SOME =
   "This client sees the chosen projects with all comments and files, and the team's addresses.";
 const NOTE_MOST = 100_000; // characters
 
-/** What an invitation of an address changes that was invited before. */
+/** Say what another invitation of the same address replaces. */
 function replaced(value) {
   const isSame = ({ email }) => email.toLowerCase() === value("email").trim().toLowerCase();
   const known = workspace.value.members.find((one) => one.status === "invited" && isSame(one));
@@ -42,14 +42,14 @@ function nextHour() {
   return at.toISOString();
 }
 
-/** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
+/** The title, the secret, and a hint for an answer with a link or key, which is shown once. */
 function secretOf({ enrollment_link, expires_at, key, api_key, ...answer }) {
   if (api_key) {
     const text =
       "Copy it now: it is not shown again. A program sends it as Authorization: Bearer KEY.";
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
-  const { member = answer } = answer; // of a changed address it is the member itself
+  const { member = answer } = answer; // for a changed address the answer is the member
   const what = member.status === "invited" ? "Invitation" : "Sign-in link";
   const isMailed = document.documentElement.dataset.mail !== undefined;
   const pass = isMailed
@@ -59,7 +59,7 @@ function secretOf({ enrollment_link, expires_at, key, api_key, ...answer }) {
   return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
 }
 
-/** The choice of another milestone for the tasks that are still open when theirs is closed. */
+/** Choose another milestone for the open tasks of a closed one. */
 function MoveOpen({ milestone, project }) {
   const open = useMilestones(project);
   const move = async (milestone_id) => {
@@ -75,7 +75,7 @@ function MoveOpen({ milestone, project }) {
 
 const KEY_SCOPES = { read: "read-only", agent: "works on tasks", calendar: "shows a calendar" };
 
-/** The keys and sessions that still count, with how many others were `made` with each of them. */
+/** The valid keys and sessions, with the number of others that were `made` with each. */
 async function loadKeys() {
   const keys = (await get("/keys")).keys.filter(isUsable);
   const madeWith = ({ id }) => keys.filter(({ made_with }) => made_with === id).length;
@@ -91,7 +91,7 @@ async function loadFailedDeliveries() {
 const say = async (what, call) => notify(`${what}: ${(await call).status}.`);
 const redeliver = (id) => say("Sent again", post(`/deliveries/${id}/redeliver`));
 
-/** A whiteboard as a note: its text, and what else a program keeps in it, or a `whole` that has no text. */
+/** A whiteboard as a note: its text and the `others` that a program keeps in it, or the `whole` if it has no text. */
 function noteOf({ content, ...row }) {
   const { text = "", ...others } = content;
   return typeof text === "string" && (text || !Object.keys(others).length)
@@ -99,13 +99,14 @@ function noteOf({ content, ...row }) {
     : { ...row, content: "", whole: content };
 }
 
-const Foreign = ({ content }) => html`<p class="dim">A program keeps this here; it is no text.</p>
+const Foreign = ({
+  content,
+}) => html`<p class="dim">A program stores this here; it is not a text.</p>
   <pre tabindex="0">${JSON.stringify(content, null, 2)}</pre>`;
 
 /**
- * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operation whose form
- * adds a row (`add`), the `facts` of a row and what else can be done with it (`actions`); by a press on its name
- * a row `opens`.
+ * The lists: where each is loaded (`load`) and changed (`path`), the operation whose form adds a row (`add`), the
+ * `facts` of a row, and further `actions`. With `opens`, you can press a row's name.
  */
 const KINDS = {
   meetings: {
@@ -118,11 +119,14 @@ const KINDS = {
     mayAdd: isTeam,
     mayChange: ({ organizer }) => isTeam() && (rights().isAdmin || isMe(organizer)),
     group: ({ starts_at, when }) => (when === "past" ? "Past" : dayHeading(starts_at)),
-    facts: ({ starts_at, ends_at, when, location, project_id, organizer, participants }) => html`
-      <time dateTime=${starts_at} title=${starts_at}>
-        ${when === "past" && `${dayHeading(starts_at)}, `}${timeOf(starts_at)}
-        ${ends_at && `–${timeOf(ends_at)}`}
-      </time>
+    read: (
+      row,
+    ) => html`<p class="facts line">${dayHeading(row.starts_at)} ${KINDS.meetings.facts(row)}</p>
+      <${Text} text=${row.description || "No description yet."} />`,
+    mayOpen: () => true,
+    facts: ({ when, location, project_id, organizer, participants, ...hours }) => html`
+      <time dateTime=${hours.starts_at} title=${hours.starts_at}>
+        ${when === "past" && `${dayHeading(hours.starts_at)}, `}${hoursOf(hours)}</time>
       ${location && html`<${Place} location=${location} />`} <${OfProject} id=${project_id} />
       <${Avatar} person=${organizer} />
       ${participants.map((one) => one.id !== organizer.id && html`<${Avatar} person=${one} />`)}`,
@@ -166,11 +170,7 @@ const KINDS = {
       return html`${shown.map((name) => field(name))} ${isClient && html`<p class="band">${about}</p>`}
         ${!base && replaced(value)}`;
     },
-    namesToChange: () => [
-      "full_name",
-      ...(rights().isAdmin ? ["email", "role", "project_ids"] : []),
-      "phone_number",
-    ],
+    namesToChange: () => (rights().isAdmin ? null : ["full_name", "phone_number"]),
     mayAdd: () => rights().isAdmin,
     mayChange: mayManage,
     mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),
@@ -237,13 +237,13 @@ const KINDS = {
     facts: ({ state, url, reason, pending, events, last_error, first_failure_at }) => html`
       ${pill(capital(state), state === "active" ? "" : "urgent")}<code>${url}</code>
       <span>${events.join(", ")}</span><span>${pending} waiting</span>
-      ${last_error && html`<span>${last_error}; fails since <${Moment} at=${first_failure_at} /></span>`}
+      ${last_error && html`<span>${last_error}; failing since <${Moment} at=${first_failure_at} /></span>`}
       <span>${reason}</span>`,
     actions: ({ id, state }) => [
       ["Send a test", () => say("Test", post(`/webhooks/${id}/test`))],
       ...(state === "disabled" ? [["Enable", () => post(`/webhooks/${id}/enable`)]] : []),
     ],
-    empty: "No webhooks. They are made in the server's configuration, config.toml.",
+    empty: "No webhooks. Add them to config.toml on the server.",
   },
   deliveries: {
     noun: "delivery",
@@ -279,7 +279,7 @@ const DEFAULTS = {
 
 const lastClosed = (one, other) => Boolean(one.closed_at) - Boolean(other.closed_at);
 
-/** The entry of a list in `KINDS` with what it leaves out. */
+/** The entry of a list in `KINDS`, with defaults. */
 function kindOf(name, project) {
   const path = `/${name}`;
   const collection = project ? `/projects/${project}${path}` : path;
@@ -309,7 +309,7 @@ function Row({ kind, row, open, drop, run }) {
     <div class="grow">
       <p><b>${isOpened ? button(name, () => run(open), "name") : name}</b></p>
       <p class="facts line">${kind.facts(row)}</p>
-      ${row.description && html`<p class="dim">${row.description}</p>`}
+      ${!kind.read && row.description && html`<p class="dim">${row.description}</p>`}
     </div>
     <div>
       ${actions.map(([words, action]) => buttonOf(words, () => run(action)))}
@@ -318,7 +318,7 @@ function Row({ kind, row, open, drop, run }) {
   </li>`;
 }
 
-/** The form that adds a row, or changes or only shows the one that has these values; what can be read is read first. */
+/** The form that adds, changes or only shows a row. A text is shown first, with a button to edit it. */
 function Editor({ kind, base, close, done, ...rest }) {
   const isChange = Boolean(base);
   const [isEdited, setEdited] = useState(
@@ -329,7 +329,7 @@ function Editor({ kind, base, close, done, ...rest }) {
   const save = async (fields) => {
     const sent = kind.sent(fields, base);
     if (isChange) return done(await patch(`${kind.path}/${base.id}`, sent));
-    const add = kind.isSecret ? post : create; // an answer with a secret is not stored for a repetition
+    const add = kind.isSecret ? post : create; // an answer with a secret cannot be repeated
     return done(await add(kind.addPath, sent));
   };
   const drawn = (field, value) => kind.drawn(field, value, { base, isFixed, names });
@@ -347,22 +347,22 @@ function Editor({ kind, base, close, done, ...rest }) {
   <//>`;
 }
 
-/** A list of one of `KINDS`, with a `project` that of the project; with `onClose` only the form that adds to it. */
+/** A list of `KINDS`, of a `project` if that is given. With `onClose`, only the form that adds a row. */
 export function Records({ of: name, project, onClose }) {
   const kind = kindOf(name, project);
   const [rows, setRows] = useState(null);
-  const [edited, setEdited] = useState(onClose ? {} : null); // an object with the row that the form changes, if any
+  const [edited, setEdited] = useState(onClose ? {} : null); // `{base}` with the row in the form, if any
   const [secret, setSecret] = useState(null);
   useStore(session);
   useStore(workspace);
   const load = async () => setRows(await kind.load());
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), [name, project]);
-  useRefresh(({ activity, isPartial }) => {
+  useRefresh(({ changes, isPartial }) => {
     const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
-    return (isPartial || activity.some(({ entity }) => concerned.includes(entity))) && load();
+    return (isPartial || changes.some((change) => concerned.includes(change.kind))) && load();
   });
-  /** Take an answer's secret, and look what has changed. */
+  /** Show the secret of an answer, and refresh the page. */
   const settle = async (answer) => {
     if (answer?.api_key || answer?.enrollment_link) setSecret(secretOf(answer));
     else onClose?.();
@@ -386,7 +386,9 @@ export function Records({ of: name, project, onClose }) {
     ${heading && html`<h2>${heading}</h2>`}
     <ul class="rows">${some.map(rowOf)}</ul>
   </section>`;
-  const add = kind.mayAdd() && button(kind.addWords, () => setEdited({}), "primary");
+  const add =
+    kind.mayAdd() &&
+    button(kind.addWords, () => setEdited({}), name === "keys" || project ? "" : "primary");
   const shown =
     () => html`<${Dialog} title=${secret.title} onClose=${onClose ?? (() => setSecret(null))}>
     <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>

@@ -1,98 +1,105 @@
-// Asks every few seconds what has changed, while the page is seen: two small requests if nothing has.
+// Follows changes while the page is visible: one request waits for them, or asks every few seconds.
 import { get, serverTime } from "./api.js";
 import { dismiss, notifyFault } from "./notices.js";
 import { useLayoutEffect, useRef } from "./preact.js";
 import { later, momentInWords } from "./words.js";
 
 const EVERY = 5;
-const WAIT = 25; // that the server may keep an answer back until something changes
-const PAUSE = 30; // after it had no place to wait
-const OVERLAP = 10; // seconds; a change that was not committed yet is found by the next call
+const WAIT = 25; // seconds for which the server may hold back its answer
+const PAUSE = 30; // seconds without waiting after the server had no slot
+const MARGIN = 10; // seconds; a change may have begun earlier and be committed later
 const takers = new Set();
-let since = ""; // the server's time from which on changes are asked for; empty while nobody is signed in
-let seen = new Set(); // what an earlier answer had already
+let reached = null; // `since` a time, or `after` a cursor; null while nobody is signed in
 let timer = 0;
 let last = Promise.resolve();
-let waiting = null; // the request that waits for a change, or the pause after it was refused
+let isWaiting = false;
+let pausedUntil = 0;
 let isPaused = false;
-let notice = null; // that what is shown is not up to date
+let notice = null; // says that the page is out of date
 
 /**
- * Let a component take what has changed: `{tasks, activity, isPartial, concerns(id)}`, where `isPartial`
- * says that there was more than one answer holds.
+ * Call `take` with `{changes, tasks, isPartial, concerns(id)}`: the changes as the server lists them, and the tasks among
+ * them. `isPartial` means that more has changed than they tell.
  */
 export function useRefresh(take) {
   const current = useRef(take);
   current.current = take;
-  useLayoutEffect(() => onRefresh((changes) => current.current(changes)), []);
+  useLayoutEffect(() => onRefresh((all) => all.changes.length && current.current(all)), []);
 }
 
-/** Call `take` with what has changed; returns a function that ends this. */
+/** Call `take` after each look, even if nothing has changed. Return a function that ends this. */
 export function onRefresh(take) {
   takers.add(take);
   return () => takers.delete(take);
 }
 
-/** Take over what has changed, never two times at once. */
-export function refresh() {
-  last = last.then(look, look);
+/** Look for changes, one look after another. */
+export const refresh = () => lookNext();
+
+function lookNext(found) {
+  const run = () => look(found);
+  last = last.then(run, run);
   return last;
 }
 
-/** Refresh from now on what was loaded after this time of the server. */
+/** Follow the changes since this time of the server. */
 export function startRefresh(time) {
-  since = later(time, -OVERLAP);
+  reached = { since: later(time, -MARGIN) };
   return refresh();
 }
 
 export function stopRefresh() {
-  since = "";
+  reached = null;
   clearTimeout(timer);
 }
 
-/** While a card is dragged nothing is drawn again, which would end that. */
+/** Draw nothing while a card is dragged: that would end the drag. */
 export function pauseRefresh(value) {
   isPaused = value;
 }
 
-async function look() {
+async function look(found) {
   clearTimeout(timer);
-  if (!since || document.visibilityState === "hidden") return;
-  const error = isPaused ? null : await takeChanges().catch((failure) => failure);
-  if (!since) return; // signed out meanwhile
+  if (!reached || document.visibilityState === "hidden") return;
+  const error = isPaused ? null : await takeChanges(found).catch((failure) => failure);
+  if (!reached) return; // signed out meanwhile
+  if (error?.status === 410) return location.reload(); // the reader sees other projects, or a backup was restored
   if (notice && !error) dismiss(notice);
   const from = `What you see is from ${momentInWords(serverTime())}. `;
   notice = error ? (notice ?? notifyFault(error, refresh, from)) : null;
-  if (!error) waiting ??= awaitChange().finally(() => (waiting = null));
-  timer = setTimeout(refresh, Math.max(EVERY, error?.seconds ?? 0) * 1000);
+  const mayWait = reached.after && document.hasFocus() && Date.now() > pausedUntil;
+  if (!error && !isPaused && !isWaiting && mayWait) void awaitChange();
+  const seconds = isWaiting ? WAIT + EVERY : EVERY;
+  timer = setTimeout(refresh, Math.max(seconds, error?.seconds ?? 0) * 1000);
 }
 
-/** Refresh at once when a task changes, if this page has the focus and the server a place to wait. */
+/** Ask what has changed since `reached`, which the answer keeps. */
+const ask = async (wait) => ({ reached, ...(await get("/changes", { ...reached, wait })) });
+
 async function awaitChange() {
-  if (!document.hasFocus()) return;
-  const after = `${serverTime()}_${"0".repeat(8)}-0000-0000-0000-${"0".repeat(12)}`;
-  const query = { sort: "updated_at", after, limit: 1, wait: WAIT };
-  const refused = ({ status }) => (status === 410 ? location.reload() : null); // other projects are seen now
-  const found = await get("/tasks", query).catch(refused); // or cut off: the timer goes on
-  if (found?.tasks.length) refresh();
-  if (!found) await new Promise((resume) => setTimeout(resume, PAUSE * 1000));
+  isWaiting = true;
+  const found = await ask(WAIT).catch(() => void (pausedUntil = Date.now() + PAUSE * 1000));
+  isWaiting = false;
+  void lookNext(found);
 }
 
-async function takeChanges() {
+async function takeChanges(found) {
   const asked = serverTime();
-  const order = { sort: "-updated_at", include: "comment_count" };
-  const recent = { updated_since: since, limit: 100, ...order };
-  const questions = [get("/activity", { since, limit: 100 }), get("/tasks", recent)];
-  const [done, listed] = await Promise.all(questions);
-  const versionOf = (task) => `${task.id} ${task.version}`;
-  const tasks = listed.tasks.filter((task) => !seen.has(versionOf(task)));
-  const activity = done.activity.filter((entry) => !seen.has(entry.id));
-  const isPartial = listed.pagination.has_more || done.pagination.has_more;
-  const ids = [...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)];
-  const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.includes(id) };
-  await Promise.all([...takers].map((take) => take(changes)));
-  seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
-  since = since && later(asked, -OVERLAP);
+  const answer = found ?? (await ask());
+  if (answer.reached !== reached) return; // another look has taken it
+  const { changes, pagination } = answer;
+  const isComment = ({ kind }) => kind === "comment";
+  const tasks = changes.filter(({ kind, object }) => kind === "task" && object);
+  const isLost = (change) => isComment(change) && !change.object; // the change does not name its task
+  const isPartial = pagination.has_more || changes.some(isLost);
+  const ids = changes.map((change) => (isComment(change) ? change.object?.task_id : change.id));
+  const concerns = (id) => isPartial || ids.includes(id);
+  const all = { changes, tasks: tasks.map(({ object }) => object), isPartial, concerns };
+  await Promise.all([...takers].map((take) => take(all)));
+  const next = pagination.has_more
+    ? { since: later(asked, -MARGIN) }
+    : { after: pagination.next_after };
+  reached &&= next;
 }
 
 for (const event of ["online", "offline", "visibilitychange"]) addEventListener(event, refresh);

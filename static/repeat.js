@@ -39,15 +39,12 @@ export function ruleInWords(rule, day) {
 export function rulePairs(day, own) {
   if (!day) return own ? [[own, ruleInWords(own)]] : [];
   const next = new Date(Date.parse(day) + 86_400_000);
-  const usual = [
-    "FREQ=DAILY",
-    WORKDAYS,
-    "FREQ=WEEKLY",
-    "FREQ=WEEKLY;INTERVAL=2",
-    "FREQ=MONTHLY",
-    "FREQ=YEARLY",
-  ];
-  if (next.getUTCDate() === 1) usual.splice(5, 0, "FREQ=MONTHLY;BYMONTHDAY=-1");
+  const isLast = next.getUTCDate() === 1; // of its month
+  const rules = `DAILY WEEKLY WEEKLY;INTERVAL=2 MONTHLY ${isLast ? "MONTHLY;BYMONTHDAY=-1 " : ""}YEARLY`;
+  const usual = rules
+    .split(" ")
+    .map((rule) => `FREQ=${rule}`)
+    .toSpliced(1, 0, WORKDAYS);
   const all = own && !usual.includes(own) ? [own, ...usual] : usual;
   return all.map((rule) => [rule, ruleInWords(rule, day)]);
 }

@@ -1,4 +1,4 @@
-// State outside of components, which are drawn again when it changes; among it the address of what is shown.
+// State outside of components, such as the address; they are drawn again when it changes.
 import { useLayoutEffect, useReducer } from "./preact.js";
 
 export class Store {
@@ -30,37 +30,37 @@ export function useStore(store) {
 
 function parseAddress() {
   const { mine, ...names } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  return mine ? { person: "me", ...names } : names; // `mine` stands in older bookmarks
+  return mine ? { person: "me", ...names } : names; // older bookmarks contain `mine`
 }
 
 const format = (names) =>
   `#${new URLSearchParams(Object.entries(names).filter(([, value]) => value))}`;
 
-/** What stands in the page's address after the #, which browsers send to no server. */
+/** The part of the address after the #, which browsers do not send. */
 export const address = new Store(parseAddress());
 addEventListener("hashchange", () => address.replace(parseAddress()));
 
-/** The address with these changes; an empty value leaves a name out. */
+/** The address with these changes; an empty value removes a name. */
 export const link = (changes) => format({ ...address.value, ...changes });
 
-/** What the address names besides the view and the opened task, as one text. */
+/** The project and the filters in the address, as one text. */
 export const placeOf = ({ task, view, ...chosen }) => JSON.stringify(chosen);
 
-/** The address of another view of what is chosen and filtered, or of what `more` says. */
+/** The address of another view with the same project and filters, except for `more`. */
 export const viewLink = (view, more = {}) => link({ view, task: "", ...more });
 
-/** Go there; `replace` leaves no step for the back button, as for each letter of a search. */
+/** Change the address. `replace` adds no step for the back button, as while you type a search. */
 export function go(changes, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", link(changes));
   address.replace(parseAddress());
 }
 
-/** Return a load of which `take` gets the answer, unless a later load has begun meanwhile. */
+/** Return a function that loads and passes the answer to `take`, or waits for a later load that has begun. */
 export function latestOf(load, take) {
-  let begun = 0;
-  return async () => {
-    const mine = ++begun;
-    const answer = await load();
-    if (mine === begun) take(answer);
+  let latest = null;
+  return () => {
+    const mine = load().then((answer) => (mine === latest ? take(answer) : latest));
+    latest = mine;
+    return mine;
   };
 }

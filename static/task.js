@@ -1,4 +1,4 @@
-// The opened task: its fields, which are saved together, its files, its comments, its history.
+// The opened task: its fields, files, comments and history.
 import { changeTask, create, download, get, patch, post, serverTime } from "./api.js";
 import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { CHOICES, OPERATION } from "./changes.js";
@@ -20,19 +20,8 @@ import { labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
-const FIELDS = [
-  "status",
-  "assignee_id",
-  "priority",
-  "project_id",
-  "milestone_id",
-  "labels",
-  "start_date",
-  "due_date",
-  "repeat",
-  "repeat_from",
-  "blocked_by",
-];
+const PLANNED = "start_date due_date repeat repeat_from blocked_by";
+const FIELDS = `status assignee_id priority project_id milestone_id labels ${PLANNED}`.split(" ");
 const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
@@ -55,10 +44,10 @@ const draftOfTask = (id) => draftOf(`task ${id}`);
 const draftOfComment = (id) => draftOf(`a comment on ${id}`);
 const draftsOf = (id) => [draftOfTask(id), draftOfComment(id)];
 
-/** Do what the user asked for, and look what has changed. */
+/** Do what you asked for, and refresh the page. */
 const act = (run) => run().then(refresh, (error) => notifyFault(error, () => act(run)));
 
-/** All comments of a task, of which the API lists 500 at a time, the latest first. */
+/** All comments of a task; the API lists the latest 500 first. */
 async function loadComments(path, before) {
   const { comments, pagination } = await get(`${path}/comments`, { before });
   if (!pagination.has_more) return comments;
@@ -77,7 +66,7 @@ function knownOf(name) {
   return task && { task: { ...task, attachments: [] }, comments: [], isPartial: true };
 }
 
-/** What somebody else has changed that was also typed here. */
+/** The fields that somebody else has changed while you typed into them. */
 async function conflictOf(theirs, fields) {
   const { activity } = await get(`/tasks/${theirs.id}/activity`, { entity: "task", limit: 1 });
   const valueOf = (name) => valueInWords(OPERATION, name, theirs[name]);
@@ -89,7 +78,7 @@ async function conflictOf(theirs, fields) {
 const linkTo = ({ number, title }) =>
   html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
 
-/** Set a checkbox of the description, also where somebody else has changed other lines of it; false if it was refused. */
+/** Set a checkbox of the description, even if somebody else has changed other lines. Return undefined if that failed. */
 async function tickTask(task, take, line, isDone) {
   const lineOf = ({ description }) => description?.split("\n")[line];
   try {
@@ -105,7 +94,7 @@ async function tickTask(task, take, line, isDone) {
   return true;
 }
 
-/** The fields with these names, of which those of a rule are shown where they mean something. */
+/** The fields with these names, without those of a rule that would have no effect. */
 const fieldsOf = (names, field, value) =>
   names.map((name) => {
     const [day, rule] = [value("due_date"), value("repeat")];
@@ -113,13 +102,13 @@ const fieldsOf = (names, field, value) =>
     return (name !== "repeat_from" || rule) && field(name);
   });
 
-/** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
+/** The form of the task; its heading is the field of the title. `take` gets the saved task. */
 function TaskForm({ task, take, picture }) {
   const isFixed = !isTeam();
   const settings = { ...SETTINGS, milestone_id: { pairs: useMilestones(task.project_id) } };
   const note = (origin, changed) =>
     changed.some((name) => !isSame(task[name], origin[name]))
-      ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
+      ? "Someone has changed this task meanwhile. What you typed stays. Save to see the difference."
       : "Not saved yet.";
   const save = async (changes, origin, rebase) => {
     try {
@@ -173,7 +162,7 @@ function Preview({ attachment, words }) {
   const [url, setUrl] = useState("");
   useEffect(() => {
     const show = (data) => setUrl(URL.createObjectURL(new Blob([data], { type })));
-    download(path).then(show, () => setUrl("")); // its button says why a file cannot be had
+    download(path).then(show, () => setUrl("")); // the button of the file says why
   }, [path]);
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
   return (
@@ -182,7 +171,7 @@ function Preview({ attachment, words }) {
   );
 }
 
-/** What shows the attachment of a task that a text names; any other picture stays as typed. */
+/** Return a function that draws a picture that is attached to the task; other pictures stay as typed. */
 const pictureOf = (attachments) => (name, words) => {
   const isNamed = ({ filename }) => [filename, encodeURI(filename)].includes(name);
   const found = attachments.find((one) => isNamed(one) && isPicture(one));
@@ -202,13 +191,13 @@ function Attachment({ attachment }) {
   </li>`;
 }
 
-/** Browsers give each pasted picture the same name. */
+/** Give a pasted picture a name of its own: browsers call each of them image.png. */
 function named(file) {
   if (file.name !== "image.png") return file;
   return new File([file], `image-${now().slice(0, -1).replace(/\D/g, "-")}.png`, file);
 }
 
-/** Attach files one after another; what is said of one that fails names it. */
+/** Attach files one after another. The message about a failure names the file. */
 async function attach(id, files) {
   for (const file of files) {
     const body = new FormData();
@@ -294,7 +283,7 @@ function Comments({ id, project, comments, said, question, picture, sendBack }) 
     } finally {
       setSent(null);
     }
-    await sendBack?.(); // who works on it finds the reason there
+    await sendBack?.(); // the reason has to be there first
     refresh();
   };
   const settings = { content: { ...CONTENT, label: "New comment" }, question: ASKED };
@@ -317,7 +306,7 @@ function Comments({ id, project, comments, said, question, picture, sendBack }) 
 
 const composer = () => document.querySelector(".task .bare");
 
-/** What the team does with a task in review: accepts it, or sends it back with a comment that says why. */
+/** Accept a task in review, or send it back with a comment that says why. */
 function Review({ accept, isReturning, setReturning }) {
   const back = () => {
     setReturning(!isReturning);
@@ -331,7 +320,7 @@ function Review({ accept, isReturning, setReturning }) {
   </div>`;
 }
 
-/** The keys of a card act on the opened task, too, while nothing is typed; `c` writes a comment. */
+/** The keys of a card act on the opened task, too, unless you are typing; `c` writes a comment. */
 function usePropertyKeys(assignMe) {
   useEffect(() => {
     const press = (event) => {
@@ -353,7 +342,7 @@ function usePropertyKeys(assignMe) {
   }, []);
 }
 
-/** Close a task, and say what was typed and not sent; the drafts of a deleted one go. */
+/** Close a task, and say which input is unsent; drafts of a deleted task are dropped. */
 function leave({ task, isGone }) {
   if (session.value.isOut || !task) return;
   const { id, number, title, status } = task;
@@ -374,7 +363,7 @@ const tabOf = ({ number, title, project_id }) =>
 export function TaskDialog({ name }) {
   const [loaded, setLoaded] = useState(() => knownOf(name) ?? null);
   const [isGone, setGone] = useState(false);
-  const [hasHistory, setHistory] = useState(false); // which is not loaded before it is asked for
+  const [hasHistory, setHistory] = useState(false); // loaded on request
   const [menu, setMenu] = useState(null);
   const tab = loaded && tabOf(loaded.task);
   useEffect(() => {
@@ -420,7 +409,7 @@ export function TaskDialog({ name }) {
   const said = (comment) =>
     setLoaded((shown) => ({ ...shown, comments: [...shown.comments, comment] }));
   const add = (files) => attach(id, files);
-  /** Attach what is pasted or dropped, and show pictures where one types. */
+  /** Attach pasted or dropped files, and insert pictures at the caret. */
   const receive = (event, { files }) => {
     if (!files.length) return;
     event.preventDefault();
@@ -445,7 +434,7 @@ export function TaskDialog({ name }) {
     close();
   };
   const gone = html`<p class="fault" role="alert">
-    This task was deleted meanwhile. What you typed is still here, to be copied.
+    This task was deleted meanwhile. You can still copy what you typed.
   </p>`;
   const copy = async () => {
     setMenu(null);
@@ -497,7 +486,7 @@ export function TaskDialog({ name }) {
   <//>`;
 }
 
-/** The choice of a milestone of a project that has some. */
+/** The field of the milestone, if the project has any. */
 function MilestoneField({ project, field }) {
   const pairs = useMilestones(project);
   return pairs.length > 0 && field("milestone_id", { pairs });
@@ -508,16 +497,8 @@ export function NewTask({ onClose }) {
   const active = projectsThatAre("active");
   const latest = active.find(({ id }) => id === localStorage.getItem("project")) ?? active[0];
   const project = chosen?.status === "active" ? chosen : latest;
-  const names = [
-    "title",
-    "description",
-    "project_id",
-    "priority",
-    "assignee_id",
-    "due_date",
-    "repeat",
-  ];
-  const all = [...names, "labels", "milestone_id"];
+  const shown = "project_id priority assignee_id due_date repeat labels".split(" ");
+  const names = ["title", "description", ...shown, "milestone_id"];
   const [base] = useState(() => {
     const { milestone_id, ...filtered } = filteredFields();
     const ofProject = { project_id: project?.id, ...(project === chosen && { milestone_id }) };
@@ -526,21 +507,21 @@ export function NewTask({ onClose }) {
   });
   const save = async (body) => {
     const task = await create("/tasks", body);
-    localStorage.setItem("project", task.project_id); // where the next one is likely to belong
+    localStorage.setItem("project", task.project_id); // the likely project of the next task
     onClose();
     const open = { words: "Open", run: () => go({ view: "", task: task.number }) };
     notify(`Created “${task.title}”.`, open);
     await refresh();
-    // Who types elsewhere by now goes on there.
+    // You may be typing elsewhere by now.
     if (!document.activeElement.matches("input, textarea")) focusCard(task.id, task.status);
   };
   return html`<${Dialog} title="New task" onClose=${onClose}>
     <${Form} operation="create_task" draft=${draftOf("a new task")} settings=${SETTINGS}
-      ...${{ names: all, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose}>
+      ...${{ names, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose}>
       ${(field, value) => html`${field("title", { isHeading: true })}
         <${Mentions}>${field("description", { isBare: true })}<//>
         <div class="task-fields">
-          ${fieldsOf(all.slice(2, -1), field, value)}
+          ${fieldsOf(shown, field, value)}
           <${MilestoneField} project=${value("project_id")} ...${{ field }} />
         </div>`}
     <//>

@@ -1,4 +1,4 @@
-// Texts in Markdown: shown, and edited where they stand.
+// Texts in Markdown, shown and edited in place.
 import { isSame } from "./forms.js";
 import { Mentions } from "./mentions.js";
 import { button } from "./parts.js";
@@ -7,14 +7,14 @@ import { html, useEffect, useRef, useState } from "./preact.js";
 /** A line with a checkbox, as the server counts them. */
 export const BOX = /^(\s*(?:[-*+]|\d{1,9}[.)])\s+\[)[ xX](?=\]\s)/;
 
-/** A text with the checkbox of one line set. */
+/** Set the checkbox of one line of a text. */
 export const ticked = (text, line, isDone) =>
   text
     .split("\n")
     .map((words, at) => (at === line ? words.replace(BOX, `$1${isDone ? "x" : " "}`) : words))
     .join("\n");
 
-/** Put words at the caret of a field, on lines of their own. */
+/** Insert words at the caret of a field, on lines of their own. */
 export function insert(area, words) {
   const { value, selectionStart: at, selectionEnd: end } = area;
   const before = at && value[at - 1] !== "\n" ? "\n" : "";
@@ -22,14 +22,14 @@ export function insert(area, words) {
   area.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-let markdown = null; // the module that reads Markdown, which is loaded with the first text
+let markdown = null; // the module that reads Markdown; the first text loads it
 
-/** A text as Markdown, and as it was typed until the module is loaded. */
+/** A text as Markdown; as typed until the module is loaded. */
 export function Text({ text, ...more }) {
   const [known, setKnown] = useState(markdown);
   useEffect(() => {
     const show = ([module]) => setKnown((markdown = module));
-    const stay = () => setKnown(null); // not loaded, as without a network: the next text tries again
+    const stay = () => setKnown(null); // offline, for example: the next text tries again
     if (!known) Promise.all([import("./markdown.js"), import("./marked.js")]).then(show, stay);
   }, []);
   return known
@@ -38,8 +38,8 @@ export function Text({ text, ...more }) {
 }
 
 /**
- * A form's field with Markdown, which is shown until it is to be edited; `stored` is its value as it was saved.
- * Escape leaves the editor and keeps what was typed; where nothing was, a button leaves it, too.
+ * A form's field with Markdown, shown until you edit it; `stored` is the saved value. Escape leaves the editor and keeps
+ * what you typed. If you typed nothing, a button leaves it, too.
  */
 export function Written({ field, name, text, stored, isFixed, tick, picture }) {
   const [isEdited, setEdited] = useState(false);

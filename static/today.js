@@ -1,4 +1,5 @@
-// Today: what waits for the reader, each dealt with where it stands. An act is sent when it can no longer be undone.
+// Today: what waits for you, dealt with in place. An act is sent when it can no longer be undone.
+import { pressKey } from "./actions.js";
 import { changeTask, get, newKey, post, serverTime } from "./api.js";
 import { isLate } from "./columns.js";
 import { Form } from "./forms.js";
@@ -6,15 +7,15 @@ import { loadInbox } from "./inbox.js";
 import { Mentions } from "./mentions.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Empty, Moment, ProjectName } from "./parts.js";
-import { focusCard, focusOn } from "./place.js";
+import { focusCard, focusOn, stepAmong, titles } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { onRefresh, useRefresh } from "./refresh.js";
 import { go, latestOf, link, Store, useStore, viewLink } from "./store.js";
-import { count, dayAfter, dayOf, timeOf } from "./words.js";
+import { count, dayAfter, dayOf, hoursOf } from "./words.js";
 import { draftOf, isTeam, memberName, memberOf, projectOf } from "./workspace.js";
 import { rights, workspace } from "./workspace.js";
 
-/** The lists in their order, with the acts that keys do there. */
+/** The lists in their order, with the acts of their keys. */
 const LISTS = {
   questions: { title: "Questions for you", keys: { r: "reply", h: "later" } },
   reviews: { title: "To review", keys: { a: "accept", r: "back", h: "later" } },
@@ -22,21 +23,24 @@ const LISTS = {
   due: { title: "Overdue and due today", keys: { d: "done", h: "later" } },
 };
 
-/** The lists as the server has answered last; null before. */
+/** The lists in the latest answer of the server; null before. */
 const today = new Store(null);
-/** What was done here and is not in those lists yet; `isLeft` says that it can no longer be undone. */
+/** Acts that those lists do not show yet; `isLeft` means that an act can no longer be undone. */
 const acts = new Store([]);
-export const loadToday = latestOf(() => get("/today"), (lists) => today.replace(lists));
+export const loadToday = latestOf(
+  () => get("/today"),
+  (lists) => today.replace(lists),
+);
 export const forgetToday = () => [today.replace(null), acts.replace([])];
 
-/** Change the status, unless an earlier attempt, whose answer was lost, has done so. */
+/** Change the status, unless an earlier attempt has done so and its answer was lost. */
 const move = (task, status) =>
   changeTask(task, { status }).catch((error) => {
     if (error.theirs?.status !== status) throw error;
   });
 const complete = ({ task }) => move(task, "done");
 const comment = ({ id, task, body }) => post(`/tasks/${task.id}/comments`, body, id);
-const sendBack = (act) => comment(act).then(() => move(act.task, "todo")); // the reason comes first
+const sendBack = (act) => comment(act).then(() => move(act.task, "todo")); // the reason first
 const read = ({ task }) => post("/inbox/read", { task_id: task.id });
 const snooze = ({ task, until }) => post("/inbox/snooze", { task_id: task.id, until });
 const ACTS = {
@@ -54,8 +58,9 @@ const ACTS = {
   later: { words: "Later", said: "Put off until tomorrow:", send: snooze },
 };
 
-const draftOfReply = ({ id }) => draftOf(`a comment on ${id}`); // also the opened task's
-const KEPT = "acts of Today"; // of this reader alone: a change of readers clears what the tab keeps
+const draftOfReply = ({ id }) => draftOf(`a comment on ${id}`); // the opened task uses it, too
+const AGAIN = 5; // seconds
+const KEPT = "acts of Today"; // another reader of this tab never sees it
 
 function keepActs(all) {
   acts.replace(all);
@@ -67,21 +72,24 @@ function takeBack({ id, task, body }) {
   keepActs(acts.value.filter((act) => act.id !== id));
 }
 
-/** Send what can no longer be undone, in its order; what does not reach the server stays. */
+/** Send the acts that can no longer be undone, in order. Those that do not reach the server stay. */
 async function sendLeft() {
   const over = [];
   for (const act of acts.value.filter(({ isLeft }) => isLeft)) {
     try {
       await ACTS[act.name].send(act);
     } catch (error) {
-      if (error.isTemporary) break;
+      if (error.isTemporary) {
+        setTimeout(sendActs, 1000 * Math.max(AGAIN, error.seconds));
+        break;
+      }
       takeBack(act);
       notifyFault(error, null, `“${act.task.title}” stays as it is. `);
     }
     over.push(act.id);
   }
   if (!over.length) return;
-  await Promise.all([loadToday(), loadInbox()]).catch(() => null); // the next refresh does
+  await Promise.all([loadToday(), loadInbox()]).catch(() => null); // the next refresh loads them
   keepActs(acts.value.filter(({ id }) => !over.includes(id)));
 }
 
@@ -89,14 +97,12 @@ let sending = Promise.resolve();
 const sendActs = () => (sending = sending.then(sendLeft));
 
 onRefresh(() => {
-  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]"); // before the page was loaded again
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]"); // from before the page was loaded again
   if (!acts.value.length) acts.replace(kept.map((act) => ({ ...act, isLeft: true })));
   void sendActs();
 });
 
-const titles = () => [...document.querySelectorAll("main .title")];
-
-/** Do something with an entry, whose place the next one takes. */
+/** Deal with an entry, and move the focus to the next one. */
 function deal(name, { task, list }, row, body) {
   const at = titles().findIndex((title) => row.contains(title));
   const until = dayAfter(dayOf(serverTime()), 1);
@@ -113,7 +119,7 @@ function deal(name, { task, list }, row, body) {
   notify(`${ACTS[name].said} “${task.title}”.`, { words: "Undo", run: undo }, leave);
   const next = titles()[at + 1] ?? titles()[at - 1];
   if (next) next.focus();
-  else setTimeout(focusOn, 0, "today-end"); // when it is drawn
+  else setTimeout(focusOn, 0, "today-end"); // after it is drawn
 }
 
 const saidOf = ({ author_id, excerpt, created_at }) => html`<p class="excerpt">
@@ -128,7 +134,7 @@ function aboutOf(task) {
 function TodayEntry({ entry }) {
   const { task, list, comment: said } = entry;
   const row = useRef(null);
-  const [typed, setTyped] = useState(""); // the act for which something is being typed
+  const [typed, setTyped] = useState(""); // the act that you are typing for
   const mayDo = ([, name]) => (ACTS[name].isOfTeam ? isTeam() : rights().isWriter);
   const keys = Object.fromEntries(Object.entries(LISTS[list].keys).filter(mayDo));
   const begin = (name) => (ACTS[name].ask ? setTyped(name) : deal(name, entry, row.current));
@@ -137,15 +143,11 @@ function TodayEntry({ entry }) {
     row.current.querySelector(".title").focus();
   };
   const press = (event) => {
-    const { key, target, ctrlKey, metaKey, altKey } = event;
-    if (key === "Escape" && typed && !event.defaultPrevented) return leave();
-    if (!target.matches(".title") || ctrlKey || metaKey || altKey) return;
-    const step = { ArrowUp: -1, ArrowDown: 1 }[key];
-    if (keys[key]) begin(keys[key]);
-    else if (key === "e") go({ task: task.number });
-    else if (step) titles()[titles().indexOf(target) + step]?.focus();
-    else return;
-    event.preventDefault();
+    if (event.key === "Escape" && typed && !event.defaultPrevented) return leave();
+    if (!event.target.matches(".title") || stepAmong(event)) return;
+    const actOf = ([key, name]) => [key, () => begin(name)];
+    const acts = Object.fromEntries(Object.entries(keys).map(actOf));
+    pressKey(event, [task], null, { e: () => go({ task: task.number }), ...acts });
   };
   const buttonOf = ([key, name]) => {
     const { words, ask } = ACTS[name];
@@ -164,21 +166,15 @@ function TodayEntry({ entry }) {
     ${person && html`<${Avatar} ...${{ person }} />`}
     <div class="grow stack">
       <div><a class="title" href=${link({ task: task.number })}>${task.title}</a> ${aboutOf(task)}</div>
-      ${person && saidOf(said)}
-      ${typed ? form(ACTS[typed]) : html`<div class="acts line">${Object.entries(keys).map(buttonOf)}</div>`}
+      ${person && saidOf(said)} ${typed && form(ACTS[typed])}
     </div>
+    ${!typed && html`<div class="acts line">${Object.entries(keys).map(buttonOf)}</div>`}
   </li>`;
 }
 
-const meetingOf = ({
-  id,
-  title,
-  location,
-  starts_at,
-  ends_at,
-}) => html`<li key=${id} class="row line">
-  <span class="dim">${timeOf(starts_at)}${ends_at && ` – ${timeOf(ends_at)}`}</span>
-  <a class="grow" href=${viewLink("meetings")}>${title}</a> <span class="dim">${location}</span>
+const meetingOf = (meeting) => html`<li key=${meeting.id} class="row line">
+  <span class="dim">${hoursOf(meeting)}</span>
+  <a class="grow" href=${viewLink("meetings")}>${meeting.title}</a> <span class="dim">${meeting.location}</span>
 </li>`;
 
 const workOf = ({
@@ -202,23 +198,19 @@ export function Today() {
   const { isLoaded, projects } = useStore(workspace);
   const reload = () => loadToday().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), []);
-  useRefresh(({ tasks, activity, isPartial }) =>
-    tasks.length || activity.length || isPartial ? loadToday() : null,
-  );
+  useRefresh(loadToday);
   const isEmpty = isLoaded && !projects.length;
   useEffect(() => {
     if (isEmpty)
-      go({ view: "" }, { replace: true }); // the board says how to begin
+      go({ view: "" }, { replace: true }); // the board shows the first steps
     else if (document.activeElement === document.body) titles()[0]?.focus();
   }, [isEmpty, !lists]);
   const isDone = (list, { id }) => done.some((act) => act.list === list && act.task.id === id);
   const rowOf = (entry) => html`<${TodayEntry} key=${entry.task.id} ...${{ entry }} />`;
   const sectionOf = ([list, { title }]) => {
     const left = lists[list].filter(({ task }) => !isDone(list, task));
-    return section(
-      title,
-      left.map((entry) => rowOf({ ...entry, list })),
-    );
+    const rows = left.map((entry) => rowOf({ ...entry, list }));
+    return section(title, rows);
   };
   const waiting = lists && Object.entries(LISTS).map(sectionOf);
   const unsent = !navigator.onLine && done.filter(({ isLeft }) => isLeft).length;

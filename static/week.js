@@ -1,4 +1,4 @@
-// A week's report: what was done, by whom, what is under way and late, what was opened; it is copied and printed.
+// The report of a week: what was done and by whom, what is in progress, late and new. You can copy and print it.
 import { get, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
 import { notify, notifyFault } from "./notices.js";
@@ -11,12 +11,9 @@ import { Text } from "./texts.js";
 import { count, dateInWords, dayOf, mondayOf } from "./words.js";
 import { memberName, projectOf, projectsThatAre, workspace } from "./workspace.js";
 
-const WEEKS = [
-  ["", "This week"],
-  ["last", "Last week"],
-];
+const WEEKS = Object.entries({ "": "This week", last: "Last week" });
 
-const plain = (name) => name.replace(/[\\`*_[\]<#]/g, "\\$&"); // nothing in it is Markdown
+const plain = (name) => name.replace(/[\\`*_[\]<#]/g, "\\$&"); // escapes Markdown
 const dueInWords = (at) => (at ? `, due ${dateInWords(at, serverTime())}` : "");
 const taskLine = ({ number, title, due_date, completed_at }) =>
   `  * #${number} ${plain(title)}${completed_at ? "" : dueInWords(due_date)}`;
@@ -30,7 +27,7 @@ function personLines(tasks) {
   return [...Map.groupBy(tasks, ofPerson)].flatMap(linesOf);
 }
 
-/** The report as Markdown. What is late and in progress is so now, also in the report of the last week. */
+/** The report as Markdown. Late tasks and those in progress are as of now, even in the report of last week. */
 async function reportOf(project_id, week) {
   const today = dayOf(serverTime());
   const [from, until] = week ? [-1, 0].map((weeks) => mondayOf(today, weeks)) : [mondayOf(today)];
@@ -76,15 +73,13 @@ export function Week() {
   const load = async () => isLoaded && setReport(await reportOf(project, week));
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), [project, week, isLoaded]);
-  useRefresh(({ tasks, isPartial }) => (tasks.length || isPartial) && load());
+  useRefresh(load);
   const copy = () => navigator.clipboard.writeText(report).then(() => notify("Copied the report."));
   const projects = projectsThatAre("active").map(({ id, name }) => [id, name]);
-  const choiceOf = (
-    name,
-    value,
-    options,
-  ) => html`<${Choice} label=${name} look="chip" ...${{ value, options }}
-    onChoose=${(chosen) => go({ [name.toLowerCase()]: chosen })} />`;
+  const choiceOf = (label, value, options) => {
+    const choose = (chosen) => go({ [label.toLowerCase()]: chosen });
+    return html`<${Choice} look="chip" ...${{ label, value, options }} onChoose=${choose} />`;
+  };
   return html`<div class="page stack" aria-busy=${!report}>
     <div class="line">
       ${choiceOf("Week", week, WEEKS)} ${choiceOf("Project", project, [["", "All projects"], ...projects])}

@@ -17,7 +17,7 @@ const SCOPES = {
   read: "read-only",
 };
 
-/** The words for values; any other one is a word itself. */
+/** The words for values; other values are words themselves. */
 export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL, ...REPEAT_FROM };
 const LABELS = {
   after: "The task above",
@@ -39,7 +39,7 @@ export const inWords = (value) => VALUES[value] ?? capital(value);
 export const labelOf = (field) =>
   LABELS[field] ?? capital(field.replace(/_at$|_id(?=s?$)/, "").replaceAll("_", " "));
 
-// What the API says of a field that does not read well behind its label.
+// Messages of the API that do not read well after a label, and better ones.
 const SAYINGS = [
   [/^must not be null$/, "is required"],
   [/^(must not be \w+) (start|due)_date.*/, "$1 the $2 date"],
@@ -49,7 +49,7 @@ const SAYINGS = [
   [/^needs a due_date$/, "needs a due date: set one, or choose “Never”"],
 ];
 
-/** What the API says of the fields of a body. */
+/** The messages of the API about the fields of a body. */
 export function refusalsOf(details, body) {
   const refusalOf = ({ field, message }) => {
     const [, at, ofTask] = /^tasks\[(\d+)\]\.(.+)/.exec(field) ?? [];
@@ -78,7 +78,7 @@ export const foldedText = (text) =>
     .toLowerCase()
     .replace(/[łøđħŧ‘’‐‑–]/g, (sign) => PLAIN.get(sign));
 
-/** Whether a text, or a word of it, begins with what was typed. */
+/** Whether a text, or a word of it, begins with these letters. */
 export const hasWordWith = (text, typed) =>
   [text, ...text.split(" ")].some((part) => foldedText(part).startsWith(foldedText(typed)));
 
@@ -105,6 +105,10 @@ export const later = (instant, seconds) =>
 export const dayAfter = (day, days) => later(day, days * 86_400).slice(0, 10);
 export const timeOf = (instant) => clock.format(new Date(instant));
 
+/** The hours of a meeting, or its beginning if it has no end. */
+export const hoursOf = ({ starts_at, ends_at }) =>
+  [starts_at, ends_at].filter(Boolean).map(timeOf).join("–");
+
 /** The workspace's day of a due date or start date, as 2026-12-01; empty if there is none. */
 export const dayOf = (instant) => (instant ? workspaceDay.format(new Date(instant)) : "");
 
@@ -115,7 +119,7 @@ export function mondayOf(day, weeks = 0) {
   return at.toISOString().slice(0, 10);
 }
 
-/** An instant as an input of type datetime-local has it. */
+/** An instant as the value of an input of type datetime-local. */
 export const localTimeOf = (instant) =>
   instant ? `${localDay.format(new Date(instant))}T${isoClock.format(new Date(instant))}` : "";
 
@@ -139,7 +143,7 @@ const monthNames = MONTHS.map((parts) =>
 );
 const UNITS = { d: 1, w: 7 };
 
-/** The day to come that is meant by `12`, `12 dec`, `12.12.`, `2026-12-12`, `5 days` or `3 weeks`; else "". */
+/** The day that `12`, `12 dec`, `12.12.`, `2026-12-12`, `5 days` or `3 weeks` means, in the future; else "". */
 export function dayMeant(typed, today) {
   const text = foldedText(typed).trim();
   const [, number, unit] = /^\+?(\d{1,3}) ?([dw])(?:ays?|eeks?)?$/.exec(text) ?? [];

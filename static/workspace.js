@@ -1,4 +1,4 @@
-// Who is signed in and what they may do, and who and what is in the workspace: members, projects, milestones.
+// The signed-in member with their rights, and the members, projects and milestones of the workspace.
 import { get, remove } from "./api.js";
 import { dismissAll, notifyFault } from "./notices.js";
 import { useEffect } from "./preact.js";
@@ -8,13 +8,13 @@ import { now } from "./words.js";
 
 const NOBODY = { member: null, key: null };
 
-/** Who is signed in; `isOut` when that is known to be nobody, with the reason why. */
+/** The signed-in member. `isOut` means that nobody is signed in; `why` is the reason. */
 export const session = new Store({ ...NOBODY, isOut: false, why: "" });
 
 export async function loadSession() {
   const { member, key } = await get("/me");
   const reader = sessionStorage.getItem("reader");
-  if (reader && reader !== member.id) sessionStorage.clear(); // somebody else's drafts
+  if (reader && reader !== member.id) sessionStorage.clear(); // drafts of somebody else
   sessionStorage.setItem("reader", member.id);
   session.set({ member, key, isOut: false, why: "" });
 }
@@ -37,17 +37,17 @@ export function mayManage(person) {
   return isWriter && (isMe(person) || (person.role === "owner" ? isOwner : isAdmin));
 }
 
-/** The name under which this tab keeps what the member typed and did not send. */
+/** The name under which this tab keeps a draft of the member. */
 export const draftOf = (what) => `draft of ${what} by ${session.value.member.id}`;
 
-let isLeaving = false; // after signing out, when a request that waits is refused
+let isLeaving = false; // after signing out, waiting requests are refused
 
-/** Whether a key or session still counts. */
+/** Whether a key or session is still valid. */
 export const isUsable = ({ revoked_at, expires_at }) =>
   !revoked_at && (!expires_at || expires_at > now());
 
 export async function signOut() {
-  await dismissAll(); // what was deleted is sent before
+  await dismissAll(); // this sends deletions
   const isMade = (one) => one.made_with === session.value.key.id && isUsable(one);
   const names = (await get("/keys")).keys.filter(isMade).map(({ name }) => name);
   const made =
@@ -55,11 +55,11 @@ export async function signOut() {
   await remove("/session", made ? { made } : {});
   isLeaving = true;
   sessionStorage.clear();
-  // A new page: nothing of the workspace stays in memory.
+  // A new page keeps nothing of the workspace in memory.
   location.replace(document.documentElement.dataset.signOut || location.pathname);
 }
 
-/** Go to where this tab was when the session of the same person ended. */
+/** Return to where this tab was when the session of the same person ended. */
 export function returnToPlace() {
   const kept = sessionStorage.getItem("place");
   sessionStorage.removeItem("place");
@@ -78,14 +78,14 @@ document.addEventListener("signed-out", ({ detail }) => {
 const NOTHING = { members: [], projects: [], labels: [], milestones: {}, isLoaded: false };
 
 /**
- * `milestones` are lists by project, as far as they were needed; `isLoaded` says that names are known;
- * `missing` is the id of a project that the address names and that does not exist.
+ * `milestones` are lists by project, loaded on demand. `isLoaded` means that names are known. `missing` is the id of a
+ * project that the address names and that does not exist.
  */
 export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
 
-/** Each project gets an angle on the colour wheel, far from those of the projects made just before it. */
+/** Load the projects, and give each an angle on the colour wheel, far from those of its neighbours. */
 async function loadProjects() {
   const { projects } = await get("/projects");
   const ids = projects.map(({ id }) => id).sort();
@@ -104,7 +104,7 @@ async function loadLabels() {
   workspace.set({ labels: labels.map(({ label }) => label) });
 }
 
-/** Load the milestones of a project; one that does not exist has none. */
+/** Load the milestones of a project; an unknown project has none. */
 async function loadMilestones(project) {
   const none = (error) => (error.status === 404 ? {} : Promise.reject(error));
   const path = `/projects/${encodeURIComponent(project)}/milestones`;
@@ -112,7 +112,7 @@ async function loadMilestones(project) {
   workspace.set({ milestones: { ...workspace.value.milestones, [project]: milestones } });
 }
 
-/** The open milestones of a project, and a `chosen` one, as `[value, words]` pairs; loaded for the component that calls. */
+/** Load the open milestones of a project and the `chosen` one, as `[value, words]` pairs. */
 export function useMilestones(project, chosen) {
   const { milestones } = useStore(workspace);
   useEffect(() => void (project && loadMilestones(project).catch(notifyFault)), [project]);
@@ -147,7 +147,7 @@ export const labelPairs = (others) =>
 export const whoSee = (project) =>
   activeMembers().filter(({ project_ids }) => project_ids?.includes(project) ?? true);
 
-/** Which clients see a project of all that they do not see, as words that follow its name. */
+/** The clients to whom a project is shown by name, as words that follow the name of the project. */
 export function readersOf(project) {
   const isReader = (one) => !isMe(one) && one.project_ids?.includes(project);
   const readers = workspace.value.members.filter(isReader);
@@ -161,7 +161,7 @@ export const projectPairs = () => workspace.value.projects.map(({ id, name }) =>
 export const teamPairs = () =>
   activeMembers().flatMap(({ id, kind, full_name }) => (kind === "team" ? [[id, full_name]] : []));
 
-/** Load the figures of some projects again, where that is less than the list of all. */
+/** Load the figures of some projects again, or the list of all if there are many. */
 async function loadStats(ids) {
   const known = ids.filter(projectOf);
   if (known.length > 3) return loadProjects();
@@ -172,9 +172,9 @@ async function loadStats(ids) {
   workspace.set({ projects: workspace.value.projects.map(updated) });
 }
 
-onRefresh(({ tasks, activity, isPartial }) => {
-  const concerns = (...names) => isPartial || activity.some(({ entity }) => names.includes(entity));
-  const isGone = activity.some(({ entity, action }) => entity === "task" && action === "deleted");
+onRefresh(({ changes, tasks, isPartial }) => {
+  const concerns = (name) => isPartial || changes.some(({ kind }) => kind === name);
+  const isGone = changes.some(({ kind, object }) => kind === "task" && !object);
   const isAny = concerns("project") || isGone;
   const labels = new Set([...workspace.value.labels, ...tasks.flatMap((task) => task.labels)]);
   if (labels.size > workspace.value.labels.length) {

@@ -63,8 +63,12 @@ def save(dialog, fields):
     if "Description" in fields and not dialog.get_by_label("Description", exact=True).count():
         dialog.get_by_role("button", name=re.compile("Edit description|Add a description")).click()
     for label, text in fields.items():
-        dialog.get_by_label(label, exact=True).fill(text)
-    press(dialog, "Save changes")
+        if choice(dialog, label).count():  # which is saved at once
+            pick(dialog, label, text)
+        else:
+            dialog.get_by_label(label, exact=True).fill(text)
+    if not fields or not choice(dialog, label).count():
+        press(dialog, "Save changes")
 
 
 def choice(place, label):
@@ -73,11 +77,12 @@ def choice(place, label):
 
 
 def pick(place, label, words):
-    """Choose by typing, with the keyboard alone."""
+    """Choose by typing, with the keyboard alone; a day as 2026-12-01, which is listed in words."""
     choice(place, label).press("ArrowDown")
     expect(place.get_by_role("combobox", name="Find")).to_be_focused()
     place.get_by_role("combobox", name="Find").fill(words)
-    expect(place.get_by_role("option", name=words, exact=True)).to_have_class(re.compile("current"))
+    shown = re.compile(words[:4] if re.match(r"\d{4}-", words) else rf"^{re.escape(words)}$")
+    expect(place.get_by_role("option", name=shown)).to_have_class(re.compile("current"))
     place.get_by_role("combobox", name="Find").press("Enter")
     expect(choice(place, label)).to_be_focused()
 

@@ -165,7 +165,7 @@ def sign_in(browse, server):
         page = browse(refusals=True, own=True, **options)
         answer = page.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
         assert answer.status == 201
-        with page.expect_response("**/activity?*"):  # as soon as all is shown it asks what has changed since
+        with page.expect_response("**/changes?*"):  # as soon as all is shown it asks what has changed since
             page.goto(f"{base}/{address}")
         return page
 

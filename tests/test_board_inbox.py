@@ -26,6 +26,10 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
     expect(page).to_have_title(re.compile(rf"^#{task['number']} Check the prices"))  # who opens it has read
     ui.press(page.get_by_role("dialog"), "Close")
     expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
+    for key, shown in {"ArrowDown": 0, "e": 1}.items():  # by keys as every list
+        page.keyboard.press(key)
+        expect(page.get_by_role("dialog", name="Check the prices")).to_have_count(shown)
+    ui.press(page.get_by_role("dialog"), "Close")
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Tomorrow?"}), 201)
     ui.refresh(page)
     expect(page.get_by_role("link", name="Inbox 1 unread")).to_be_visible()

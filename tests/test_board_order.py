@@ -168,6 +168,7 @@ def test_the_details_of_a_card_are_planned_by_keys(board, owner, project, milest
         board.keyboard.press(key)
         ui.find(board, words)
         expect(ui.link(board, "Plan me")).to_be_focused()
+    expect(ui.card(board, "Plan me").get_by_title("Milestone")).to_have_text("◇ M")
     for typed, shown in {"tom": "tomorrow", "2098-12-04": "4 Dec 2098"}.items():
         board.keyboard.press("d")
         ui.find(board, typed)

@@ -118,10 +118,18 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     ui.fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
     expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
     long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
-    eva.data(eva.post("/meetings", {"title": "Kick-off", "starts_at": long_ago}), 201)
+    past = {"title": "Kick-off", "starts_at": long_ago, "description": "Bring *tea*."}
+    eva.data(eva.post("/meetings", past), 201)
     ui.refresh(page)
     expect(page.get_by_role("heading", name="Past")).to_be_visible()
+    ui.press(page, "Kick-off")  # which is read before it is changed
+    dialog = page.get_by_role("dialog", name="Kick-off")
+    expect(dialog.locator(".text em")).to_have_text("tea")
+    expect(dialog.get_by_label("Title")).to_have_count(0)
     ui.check_page(page)
+    ui.press(dialog, "Edit")
+    expect(dialog.get_by_label("Title")).to_have_value("Kick-off")
+    ui.press(dialog, "Close")
     ui.drop(page, "Delete: Call")
     expect(ui.row(page, "Call")).to_have_count(0)
 

@@ -26,7 +26,7 @@ def enter(prepared, browse):
     def open_page(link, words, **options):
         page = browse(own=True, refusals=True, **options)
         page.goto(prepared[0].base + urlsplit(link).path)
-        with page.expect_response("**/activity?*"):
+        with page.expect_response("**/changes?*"):
             page.get_by_role("button", name=re.compile(f"^{words}")).click()
         title = page.get_by_role("heading", level=1)
         expect(title).to_have_text(re.compile("Today|All projects"))

@@ -551,7 +551,7 @@ def test_the_page_mails_a_link_and_one_s_account_says_when_mail_comes(browse, ma
     pick(page, "E-mail digest", "Once a day")
     page.get_by_role("textbox", name="E-mail").fill("new-ana@example.com")
     page.get_by_role("button", name="Save changes").click()
-    expect(page.get_by_text("Open the link that is mailed to new-ana@example.com.")).to_be_visible()
+    expect(page.get_by_text("Open the link that was mailed to new-ana@example.com.")).to_be_visible()
     assert row(mailing, ana)["mail"] == "daily"
     page.goto(f"{mailing.base}/enroll/{token_in(box.next('new-ana@example.com'))}")
     page.get_by_role("button", name="Use this address").click()

@@ -152,7 +152,7 @@ def test_the_page_offers_what_the_role_and_the_key_may_do(people, keys, browse, 
     for (role, scope), key in keys.items():
         assert page.request.post(f"{server.base}/api/v1/session", data={"api_key": key}).ok
         page.goto("about:blank")  # which no longer asks for what the next page waits for
-        with page.expect_response("**/activity?*"):  # as soon as all is shown
+        with page.expect_response("**/changes?*"):  # as soon as all is shown
             page.goto(f"{server.base}/")
         shown = page.evaluate(rights)
         for name, operation in RIGHTS.items():
