@@ -12,7 +12,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, cached_property, lru_cache, partial
@@ -44,7 +44,7 @@ from lists import change_page, history_page, task_page, today
 from meetings import Meeting, Whiteboard, calendar
 from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
-from models import Attachment, Changed, Comment, Milestone, Notice, Project, Task, remove_member, write
+from models import Attachment, Comment, Milestone, Notice, Project, Task, remove_member, write
 from openapi import Endpoint, body_schemas, document
 from outbox import Delivery, Event, Webhook
 from repeat import next_dates
@@ -52,7 +52,7 @@ from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from throwaway import throwaway
 from times import now
-from webhooks import emit, enable, ping, redeliver, resume
+from webhooks import announce, emit, enable, ping, redeliver, resume
 from wire import (
     PathError,
     Request,
@@ -971,15 +971,6 @@ def skip_task(transaction: Transaction, id: str) -> Row:
     if not dates:
         raise Invalid(("repeat", "has no later date"))
     return announce_edit(transaction, *Task.edit(transaction, id, dates, expected_versions()))
-
-
-def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
-    """Store `task.updated` for each changed task, and `task.completed` for each that has become done."""
-    for task, changes in changed:
-        if changes:
-            emit(transaction, "task.updated", {"task": task, "changes": changes})
-        if "status" in changes and task["status"] == "done":
-            emit(transaction, "task.completed", {"task": task, "changes": changes})
 
 
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:

@@ -616,9 +616,8 @@ def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
     ids = "SELECT value AS id FROM JSON_EACH((SELECT project_ids FROM main.member WHERE id = viewer()))"
     yield f"CREATE TEMP VIEW seen_project AS {ids}"  # noqa: S608
     yield "CREATE TEMP VIEW seen_task AS SELECT id FROM task"
-    for (table,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
-        if table.startswith("sqlite_"):
-            continue
+    tables = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
+    for (table,) in connection.execute(tables).fetchall():
         model, shown, seen = models.get(table), "*", Base.SEEN
         if model:
             names = [field.column_name for field in model._meta.sorted_fields]

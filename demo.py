@@ -135,6 +135,8 @@ class Demonstration:
                 for title, days in MILESTONE_DUE_DAYS.items()
             ]
             self.places.append((project_id, [milestone["id"] for milestone in milestones]))
+        of_one, owner = self.clients[-1]["id"], self.past(-61, self.transaction.actor)
+        self.clients[-1] = Member.edit(owner, of_one, {"project_ids": [self.places[0][0]]})
 
     def early_tasks(self) -> Iterator[Row]:
         """Yield the rows of the tasks before the recent ones, oldest first; they have no activity."""
@@ -177,7 +179,8 @@ class Demonstration:
             for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
                 transaction = self.past(days + self.random.uniform(0.01, 0.03), author)
                 remark = self.random.choice(REMARKS)
-                Comment.add(transaction, task_id, content=remark)
+                if Member.sees(author, content["project_id"]):
+                    Comment.add(transaction, task_id, content=remark)
             fields = {"status": self.random.choices(STATUSES, STATUS_WEIGHTS)[0]}
             if fields["status"] == "done":
                 fields["assignee_id"] = self.teammate()["id"]

@@ -357,7 +357,7 @@ def _made(*tables: Any) -> Statement:
     for table in tables:
         entry = {"entity": f"'{table.NOUN}'", "action": "'created'"}
         named = [SQL(value).alias(name) for name, value in entry.items()]
-        made = table.select(table.id, table.id.alias("entity_id"), table.created_at, *named)
+        made = table.select(table.id, table.id.alias("entity_id"), *named)  # indexes hold no more
         rows.append(made.where(table.id > placeholder("after")))
     return Statement(reduce(add, rows).order_by(SQL("id")).limit(placeholder("most")))
 
@@ -447,6 +447,6 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
         if (row := objects.get((kind, id))) or entry["action"] == "deleted":
             number = {"number": (row or entry)["number"]} if kind == "task" else {}
             action = "deleted" if row is None else "created" if (kind, id) in new else "updated"
-            at = {"action": action, "at": entry["created_at"]}
+            at = {"action": action, "at": (row | entry if row else entry)["created_at"]}
             changes.append({"kind": kind, "id": id, **number, **at, "object": row})
     return changes

@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,7 +40,7 @@ from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import Member, Transaction
 from metrics import figures
-from models import Blocker, Task, write, write_noted
+from models import Blocker, Changed, Task, write, write_noted
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from schemas import VERSION, Instant
 from settings import signing_key, without_paths
@@ -377,6 +377,15 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     return ids
 
 
+def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
+    """Store `task.updated` for each changed task, and `task.completed` for each that has become done."""
+    for task, changes in changed:
+        if changes:
+            emit(transaction, "task.updated", {"task": task, "changes": changes})
+        if "status" in changes and task["status"] == "done":
+            emit(transaction, "task.completed", {"task": task, "changes": changes})
+
+
 @lru_cache(maxsize=1)  # only one transaction writes at a time
 def _recipients(transaction: Transaction) -> list[Row]:
     """Return the stored webhooks; a command's configuration may contain fewer.
@@ -661,8 +670,7 @@ def end_claims() -> None:
     """Give back the tasks whose claims have ended, in the name of the member who had the claim."""
     for member_id in {row["assignee_id"] for row in Task.ended_claims()}:
         with write(Member.stored_row.one(id=member_id)) as transaction:
-            for task, changes in Task.end_claims(transaction, member_id, Task.ended_claims()):
-                emit(transaction, "task.updated", {"task": task, "changes": changes})
+            announce(transaction, Task.end_claims(transaction, member_id, Task.ended_claims()))
         deliver(transaction)
 
 

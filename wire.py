@@ -679,7 +679,7 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
 
 def unseen_by(viewer: Viewer, arguments: Row) -> list[str]:
     """Return the names of arguments with ids that the viewer does not see; the view must not find them."""
-    ids = {name: arguments.get(name) for name in ("id", "comment_id", "member_id") if arguments.get(name)}
+    ids = {name: id for name, id in arguments.items() if id and f"_{name}".endswith("_id")}
     with db.viewed_by(viewer):
         seen = {row["id"] for row in NAMED.all(ids=[*ids.values()])}
     return [name for name, id in ids.items() if id not in seen]

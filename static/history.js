@@ -77,8 +77,11 @@ function Entry({ entry, isOfTask, texts }) {
   </li>`;
 }
 
+/** Whether the reader sees any of what changed: some clients do not see every task that blocks another. */
+const isSeen = ({ changes }) => JSON.stringify(changes) !== '{"blocked_by":[[],[]]}';
+
 const Entries = ({ entries, ...rest }) => html`<ol class="stack" aria-label="History">
-  ${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} ...${rest} />`)}
+  ${entries.filter(isSeen).map((entry) => html`<${Entry} key=${entry.id} entry=${entry} ...${rest} />`)}
 </ol>`;
 
 /** The loaded pages of a history, newest first, and a button for the next page. */

@@ -151,7 +151,8 @@ export const whoSee = (project) =>
 export function readersOf(project) {
   const isReader = (one) => !isMe(one) && one.project_ids?.includes(project);
   const readers = workspace.value.members.filter(isReader);
-  return readers.length ? ` (seen by ${readers.map(({ full_name }) => full_name).join(", ")})` : "";
+  const names = readers.map(({ full_name }) => full_name).join(", ");
+  return names && ` (${names} can read its tasks, comments and files)`;
 }
 
 /** All projects as `[value, words]` pairs to choose from. */

@@ -1,5 +1,7 @@
 """On the page: the projects of a client, who sees nothing else."""
 
+import re
+
 import board as ui
 from harness import OWNER_KEY
 from playwright.sync_api import expect
@@ -43,17 +45,33 @@ def test_an_owner_says_which_projects_a_client_sees(sign_in, owner):
     assert other["id"] not in str(carla)
 
 
+def test_the_choice_of_a_project_says_which_clients_will_read_the_task(sign_in, owner, join):
+    seen, other = owner.make_project(name="Shared"), owner.make_project(name="Internal")
+    join("client", full_name="Rhea Reader", project_ids=[seen["id"]])
+    task = owner.make_task(other, title="Kept inside")
+    page = sign_in(OWNER_KEY, f"#task={task['number']}")
+    ui.choice(page.get_by_role("dialog"), "Project").click()
+    expect(page.get_by_role("option", name="Internal", exact=True)).to_be_visible()
+    warning = "Shared (Rhea Reader can read its tasks, comments and files)"
+    page.get_by_role("option", name=warning, exact=True).click()
+    expect(ui.choice(page.get_by_role("dialog"), "Project")).to_have_text(warning)
+
+
 def test_the_page_of_such_a_client_has_its_projects_alone(sign_in, owner, join):
     seen, other = owner.make_project(name="Nearby"), owner.make_project(name="Elsewhere")
     client = join("client", full_name="Nora Near", project_ids=[seen["id"]])
     owner.make_task(other, title="A task elsewhere", priority="urgent")
-    task = owner.make_task(seen, title="A task nearby")
+    task, blocker = owner.make_task(seen, title="A task nearby"), owner.make_task(other, title="A blocker")
+    owner.data(owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": [blocker["number"]]}))
     page = sign_in(client.key, "#view=all")
     expect(page.get_by_text("A task nearby")).to_be_visible()
     for text in ("A task elsewhere", "Elsewhere"):
         expect(page.get_by_text(text)).to_have_count(0)
     page = sign_in(client.key, f"#task={task['number']}")
-    expect(page.get_by_role("dialog").get_by_label("Title", exact=True)).to_have_value("A task nearby")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Title", exact=True)).to_have_value("A task nearby")
+    dialog.get_by_text("History").click()
+    expect(dialog.locator(".entry")).to_have_text([re.compile("created")])
     ui.check_page(page)
 
 

@@ -11,7 +11,9 @@ import pytest
 import requests
 from harness import NOBODY, PATIENCE, fault, tables
 from mailboxes import Mailbox
-from test_roles import ALL, MAY
+from test_roles import ALL, API, MAY
+
+from app import create_app
 
 WORD = "canary7f3a"  # in every text that the client must not see
 FIRST_NUMBER = 770_000  # of a task, so that each number can be found in a text
@@ -24,6 +26,8 @@ VOLATILE = rf'"({VOLATILE})":("[^"]*"|\d+|null)'
 QUERIES = [f"?q={WORD}", "?limit=100&sort=rank", "?limit=1&offset=1", "?ready=true", "?archived=false"]
 QUERIES += ["?limit=100&include=comment_count&sort=updated_at", "?status=open", f"?label={WORD}"]
 QUERIES += [f"?external_id=x%20{WORD}", "?limit=100", "?entity=project", "?action=deleted"]
+NAMES = "(_id|_by|^key|^task)$"  # of fields and parameters that hold an id
+MORE = {"/keys": {"name": "x"}, "/inbox/snooze": {"until": "2031-01-01"}}  # what their bodies need
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +127,15 @@ def place(agency, olga, join):
     olga.data(olga.delete(f"/tasks/{dead['id']}"))
     outside |= {"dead": dead["id"], "dead_number": dead["number"]}
     after = read_all(agency, client)
-    # What joins both: blockers, a task that has come, and one that has gone.
+    # What joins both: blockers, tasks that follow others, a task that has come, and one that has gone.
+    repeated = {"due_date": "2031-01-01", "repeat": "FREQ=DAILY"}
+    for name, here, there in (("followed", other, seen), ("following", seen, other)):
+        first = olga.make_task(here, title=WORD if here is other else "again", **repeated)
+        olga.data(olga.post(f"/tasks/{first['id']}/complete"))
+        second = olga.data(olga.get(f"/tasks/{first['id']}"))["next_number"]
+        move(olga, {"id": second}, there, title=WORD if there is other else "again")
+        outside[name] = first["number"] if here is other else second
+        inside[name] = second if here is other else first["id"]
     blocking, free = olga.make_task(other, title=WORD), olga.make_task(seen, title="free")
     for blockers in ([outside["number"], blocking["number"]], [blocking["number"]]):
         olga.data(olga.patch(f"{path}/details", {"blocked_by": blockers}))
@@ -171,9 +183,6 @@ def test_no_answer_has_anything_of_another_project(agency, place):
             assert answer.status_code in ((404,) if is_elsewhere else (200, 404)), filled
             asked[filled] = answer.text
             answered += answer.status_code == 200
-    for name, kind in product(("project_id", "milestone_id", "created_by", "assignee_id"), outside):
-        if isinstance(outside[kind], str):
-            asked[name, kind] = client.get("/tasks", **{name: outside[kind]}).text
     for name in ("task", "number", "dead", "dead_number", "gone", "gone_number"):
         asked["history", name] = client.get("/activity", task=outside[name]).text
     for name, given in [
@@ -195,6 +204,16 @@ def test_no_answer_has_anything_of_another_project(agency, place):
     assert client.data(client.get("/inbox"))["unread"] == 2  # mentioned and assigned, not unblocked
 
 
+def named(is_asked):
+    """The operations for clients whose body, or query, names something by its id, each with such a field."""
+    app = create_app()
+    for rule in app.url_map.iter_rules():
+        for operation in (f"{method} {rule.rule.removeprefix(API)}" for method in rule.methods):
+            for name in app.view_functions[rule.endpoint].declared.takes.fields:
+                if MAY.get(operation) == ALL and is_asked(operation.split()[0]) and re.search(NAMES, name):
+                    yield operation, name
+
+
 def test_other_projects_look_as_if_they_did_not_exist(place):
     client = place["client"]
 
@@ -213,15 +232,29 @@ def test_other_projects_look_as_if_they_did_not_exist(place):
                 filled = re.sub("<[^>]*>", str(first or one), path, count=1)
                 answers.append(said(method, re.sub("<[^>]*>", str(one), filled), body))
             assert answers[0] == answers[1], (operation, id, answers)
-    for path, name, more in (("/keys", "member_id", {"name": "x"}), ("/inbox/read", "task_id", {})):
-        ids = (place["out"][name.removesuffix("_id")], NOBODY)
-        answers = [said("POST", path, {name: id} | more) for id in ids]
-        assert answers[0] == answers[1], answers
+    for operation, name in named(lambda method: method != "GET"):
+        method, path = operation.split()
+        for id in place["out"].values():
+            if isinstance(id, str):
+                answers = [said(method, path, {name: one, **MORE.get(path, {})}) for one in (id, NOBODY)]
+                assert answers[0] == answers[1], (operation, name, answers)
     own = f"/members/{client.member['id']}"
     for ids in ([place["out"]["project"]], [NOBODY], [place["in"]["project"], place["out"]["project"]]):
         assert said("PATCH", own, {"project_ids": ids})[0] == 403
     emails = [place["stranger"].member["email"], "free@example.com"]
     assert [said("PATCH", own, {"email": email})[0] for email in emails] == [200, 200]
+
+
+def test_a_filter_by_an_id_elsewhere_answers_as_one_by_no_id(place):
+    client = place["client"]
+    for operation, name in named(lambda method: method == "GET"):
+        path = re.sub("<[^>]*>", place["in"]["task"], operation.split()[1])
+        for id in (*place["out"].values(), place["out"]["project"][:8]):
+            answers = []
+            for one in (id, 999_999_999 if isinstance(id, int) else NOBODY[: len(id)]):
+                answer = client.get(path, **{name: one})
+                answers.append((answer.status_code, re.sub(VOLATILE, "", answer.text).replace(str(one), "")))
+            assert answers[0] == answers[1], (operation, name, answers)
 
 
 def test_each_table_declares_its_rows_for_clients_of_some_projects():
@@ -332,10 +365,14 @@ def test_a_client_outside_a_project_gets_no_mention_question_or_task_there(olga,
 
 def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, olga, join):
     seen, other = olga.make_project(), olga.make_project()
-    client = join(project_ids=[seen["id"], other["id"]])
+    client = join(full_name="Mona Mailed", project_ids=[seen["id"], other["id"]])
     member = client.member["id"]
     olga.data(olga.patch(f"/members/{member}", {"mail": "never"}))
-    hidden = olga.make_task(other, title=WORD, assignee_id=member)
+    hidden = olga.make_task(other, title=WORD)
+    olga.make_task(other, title=WORD, description="@Mona Mailed")
+    client.data(
+        client.post(f"/tasks/{hidden['id']}/comments", {"content": "Whose author hears of others"}), 201
+    )
     olga.make_task(seen, title="Still told", assignee_id=member)
     limit(olga, client, seen)
     olga.data(olga.post(f"/tasks/{hidden['id']}/comments", {"content": WORD}), 201)

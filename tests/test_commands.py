@@ -362,9 +362,11 @@ def test_seed_fills_a_believable_workspace(made):
     owner = made.start().client(made.key)
     data = owner.data(owner.get("/context"))
     assert [len(data[name]) for name in ("urgent_tasks", "recent_activity", "whiteboards")] == [10, 5, 10]
+    clients = [row for row in owner.data(owner.get("/members"))["members"] if row["role"] == "client"]
+    assert [len(row["project_ids"] or "every") for row in clients] == [5, 1]
     meetings = owner.data(owner.get("/meetings"))["meetings"]
     assert {meeting["when"] for meeting in meetings} == {"past", "upcoming"}
-    says(made, "doctor")
+    assert "ingrid@example.com is a client who sees all projects" in says(made, "doctor")
 
 
 def test_seed_makes_the_same_for_the_same_seed_and_day(tmp_path):
