@@ -28,6 +28,7 @@ check: audit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python .ci/words.py
 
 # Known vulnerabilities of the packages; with CI_AUDIT=required it fails if no database can be reached.
 audit: $(VENV)/dev

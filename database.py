@@ -1,4 +1,4 @@
-"""What is particular to SQLite and peewee: stored values, statements, base tables, the turn to write.
+"""SQLite and peewee: stored values, statements, base tables, the turn to write.
 
 This module defines no table. Rows are stored in the form in which the API shows them, ids and times as text,
 so reading needs no conversion.
@@ -71,7 +71,7 @@ class Viewer(NamedTuple):
 
 
 class ThreadState(threading.local):
-    """What the database keeps for each thread."""
+    """The state of the database for each thread."""
 
     writer: sqlite3.Connection | None = None  # during a write transaction
     viewer: Viewer | None = None  # for whom this thread reads; None if that member sees everything

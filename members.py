@@ -523,7 +523,7 @@ class Invitation(Credential):
 
     @classmethod
     def revoke(cls, transaction: Transaction, member_id: str) -> None:
-        """Revoke the open link of a member. Raises `NotFound` if there is none, and `Forbidden`."""
+        """Revoke the open link of a member. Raises `NotFound` without such a link, and `Forbidden`."""
         member = Member.shown(member_id)
         cls.check_manager(transaction, member)
         if not cls.revoke_open.run(member_id=member_id, now=transaction.at):
@@ -667,7 +667,7 @@ class ApiKey(Credential):
     kind: ClassVar[Any] = Case(None, [(scope == CALENDAR, CALENDAR), (is_started, "session")], "key")
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
-    # it (`write`); if there is none, the sweeper makes one (`write_noted`).
+    # it (`write`); without one, the sweeper does (`write_noted`).
     used: ClassVar[dict[str, str]] = {}  # by the key's id
 
     @classmethod
@@ -802,7 +802,7 @@ class ApiKey(Credential):
 
     @classmethod
     def prune_sessions(cls) -> int:
-        """Delete one session that ended more than `SESSION_DAYS` ago; return 1, or 0 if there is none.
+        """Delete one session that ended more than `SESSION_DAYS` ago; return how many.
 
         Only one at a time: for each, SQLite scans all activity and comments for references.
         """
@@ -893,7 +893,7 @@ class Activity(Identified):
 
     @statement
     def following(cls: Any):
-        """The activities after a position; with `:of_tasks` only those of tasks and their comments."""
+        """The activities after a position; with `:of_tasks` only of tasks and their comments."""
         changes = fn.JSON(cls.changes).alias("changes")
         rows = cls.select(*columns(cls, "changes"), changes)
         rows = rows.where(rowid(cls) > placeholder("position"), cls.is_shown)
@@ -915,7 +915,7 @@ class Activity(Identified):
 
     @statement
     def recent(cls: Any):
-        """The newest activities without deletions; with `:of_tasks` only those of tasks and comments."""
+        """The newest activities without deletions; with `:of_tasks` only of tasks and comments."""
         return cls.select_newest(cls.action != "deleted", cls.is_shown, hidden=("task_id", "number"))
 
     @statement

@@ -28,7 +28,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 RESULTS = ("delivered", "refused", "failed")
 MOST = {"route": 128, "webhook": 64}  # names; routes and webhooks beyond these are counted as `OTHER`
 OTHER = "other"
-# The cells of a part: four, then those of each route (classes, buckets, sum of seconds) and each webhook.
+# The cells of a part: four, then cells for each route (classes, buckets, sum of seconds) and each webhook.
 BUSY, UNAVAILABLE, MAILED, UNMAILED, FIRST_ROUTE = 0, 1, 2, 3, 4
 OF_ROUTE, OF_WEBHOOK = len(CLASSES) + len(BUCKETS) + 2, len(RESULTS)
 FIRST_WEBHOOK = FIRST_ROUTE + MOST["route"] * OF_ROUTE

@@ -100,7 +100,7 @@ MAX_LISTED = 1000  # characters of a project's description in a list, and of a m
 def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Iterator[Transaction]:
     """Run the body in a write transaction. Only one body runs at a time, in whichever process.
 
-    The body must not send anything over a network. `begins_group`, `seconds` and the exceptions are those of
+    The body must not send anything over a network. `begins_group`, `seconds` and the exceptions are as in
     `Database.writing`.
     """
     with db.writing(**waiting):
@@ -578,7 +578,7 @@ class Task(Entity):
 
     @classmethod
     def some_with(cls, field: Any, id: str) -> list[Row]:
-        """Return the oldest tasks with this reference, only so many that memory is no concern."""
+        """Return the oldest tasks with this reference, few enough to fit into memory."""
         tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
         return Statement(tasks.limit(500)).some(id=id)[0]
 
@@ -952,7 +952,7 @@ class Task(Entity):
 
     @classmethod
     def end_claims(cls, transaction: Transaction, member_id: str, rows: list[Row]) -> Iterator[Changed]:
-        """Unassign those of these tasks that the member has, set them to `todo`, and yield each."""
+        """Unassign the tasks that the member still has, set them to `todo`, and yield each."""
         for row in rows:
             if row["assignee_id"] == member_id:
                 free = {"status": "todo", "assignee_id": None}
@@ -1632,7 +1632,7 @@ class Notice(Identified):
     def snooze(cls, transaction: Transaction, task_id: str, until: str | None) -> Row:
         """Snooze the actor's notices of a task until this time; None ends the snooze. Raises `Invalid`.
 
-        If there are none, a read one of reason `due` is stored, so that a due task can be snoozed too.
+        Without notices, a read one of reason `due` is stored, so that a due task can be snoozed too.
         """
         check_references(cls, {"task_id": task_id})
         mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}

@@ -31,7 +31,7 @@ log = logging.getLogger("tasks")
 
 
 def prepare(locks: ExitStack | None = None) -> list[str]:
-    """Create the database file if there is none, and apply the migrations; return the names of these.
+    """Create the database file if it is missing, and apply the migrations; return the names of these.
 
     A server passes `locks`, to which the lock against a second server is added first. An older database is
     copied before it is upgraded. Raises `BadDatabase`, whose message says what to do.
@@ -193,7 +193,7 @@ def backups() -> Path:
 
 
 def backup_age() -> float | None:
-    """Return the seconds since the newest `*.db` was written into `backups`; None if there is none."""
+    """Return the seconds since the newest `*.db` was written into `backups`; None without a backup."""
     written = []
     with suppress(OSError):  # the folder cannot be read
         for file in backups().glob("*.db"):
@@ -280,7 +280,7 @@ def restore(source: Path) -> Path | None:
 def _set_aside(path: Path) -> Path | None:
     """Link the database under a second name, which is returned; None if there is no database.
 
-    Its log is merged before, unless it is damaged. What is left of the log gets the second name too: SQLite
+    Its log is merged before, unless it is damaged. A log that remains gets the second name too: SQLite
     would apply it to the next database at this path.
     """
     aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")

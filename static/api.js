@@ -75,7 +75,7 @@ export async function create(path, body, content = JSON.stringify(body)) {
 }
 
 /**
- * Change a task of which the caller has seen this version. Changes that somebody else has made meanwhile
+ * Change a task from the version that the caller has seen. Changes that somebody else has made meanwhile
  * stay. If they concern the same fields, the error contains their task (`theirs`) and those `fields`.
  */
 export async function changeTask(task, changes) {

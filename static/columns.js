@@ -69,7 +69,7 @@ function chunksOf(tasks, before) {
   return Array.from({ length: count }, (_, at) => kept(chunkAt(at), at));
 }
 
-/** Tasks, and those of `others` that are not among them. */
+/** Tasks, followed by the `others` that are not among them. */
 function joined(tasks, others) {
   const known = new Set(tasks.map((task) => task.id));
   return [...tasks, ...others.filter((task) => !known.has(task.id))];

@@ -231,11 +231,11 @@ function useSubmit(form, send, isLeft) {
 /**
  * A form for the request of an operation, with the fields `names` (all by default).
  *
- * It shows the values of `base`; what is typed over them is kept as a `draft`. `onSave` gets what is to be
- * sent, which is of an `isChange` only what differs, the base on which typing began, and a function that
- * sets another one. What it returns is said. `settings` replace a field's members, `children` may place the
- * fields, and get how often what was typed was discarded; those in `saves` are saved when they are left, `note` says something about what is not saved yet,
- * and a form that `isFixed` only shows.
+ * It shows the values of `base`, and keeps typed values as a `draft`. `onSave` gets the fields to send (with
+ * `isChange` only the changed ones), the base on which typing began, and a function that sets another base;
+ * the form shows the text that it returns. `settings` replace properties of a field. `children` may place the
+ * fields, and get the number of times that typed values were discarded. Fields in `saves` are saved when they
+ * lose the focus. `note` is shown beside values that are not saved yet. `isFixed` allows no typing.
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
   const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note } = rest;

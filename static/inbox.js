@@ -29,7 +29,7 @@ export const forgetInbox = () => inbox.replace(UNTOLD);
 
 const enumeration = new Intl.ListFormat("en-GB");
 
-/** What somebody has done, from the reasons of one or more notifications of a task. */
+/** The words for what somebody has done, from the reasons of one or more notifications of a task. */
 const deedOf = (reasons) => enumeration.format(reasons.map((reason) => REASONS[reason]));
 
 const textOf = ({ actor, reason, task }) =>

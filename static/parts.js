@@ -74,7 +74,7 @@ export const Progress = ({ of: name, stats: { done, total } }) =>
   html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
     aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
 
-/** What an empty view shows. */
+/** The content of an empty view. */
 export const Empty = ({ text, hint, children }) => html`<div class="empty stack">
   <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
     <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />

@@ -199,7 +199,7 @@ const KINDS = {
     mayChange: () => false,
     mayRemove: ({ member }) => mayManage(member),
     removeWords: "Revoke",
-    removal: ({ name }) => `Revoked “${name}”. What uses it is signed out.`,
+    removal: ({ name }) => `Revoked “${name}”. Programs that use it are signed out.`,
     actions: ({ id, name, member, made }) => {
       const isSure = () =>
         confirm(`Revoke “${name}”, and all keys and links that were made with it?`);

@@ -60,7 +60,7 @@ async function loadTask(id) {
   return { task, comments };
 }
 
-/** What the board knows of a task, shown until the rest is loaded. */
+/** The board’s part of a task, shown until the rest is loaded. */
 function knownOf(name) {
   const task = shownTask(name);
   return task && { task: { ...task, attachments: [] }, comments: [], isPartial: true };
@@ -94,7 +94,7 @@ async function tickTask(task, take, line, isDone) {
   return true;
 }
 
-/** The fields with these names, without those of a rule that would have no effect. */
+/** The fields with these names, without fields of a rule that would have no effect. */
 const fieldsOf = (names, field, value) =>
   names.map((name) => {
     const [day, rule] = [value("due_date"), value("repeat")];

@@ -109,7 +109,7 @@ export const timeOf = (instant) => clock.format(new Date(instant));
 export const hoursOf = ({ starts_at, ends_at }) =>
   [starts_at, ends_at].filter(Boolean).map(timeOf).join("–");
 
-/** The workspace's day of a due date or start date, as 2026-12-01; empty if there is none. */
+/** The workspace's day of a due date or start date, as 2026-12-01; empty without one. */
 export const dayOf = (instant) => (instant ? workspaceDay.format(new Date(instant)) : "");
 
 /** The Monday of the week of a day, or of the week that is some `weeks` later. */

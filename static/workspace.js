@@ -19,7 +19,7 @@ export async function loadSession() {
   session.set({ member, key, isOut: false, why: "" });
 }
 
-/** What the member may do with this session; the server decides the same. */
+/** The rights of the member in this session; the server decides the same. */
 export function rights() {
   const { member, key } = session.value;
   const isWriter = key.scope === "write";
@@ -85,7 +85,7 @@ export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
 
-/** Load the projects, and give each an angle on the colour wheel, far from those of its neighbours. */
+/** Load the projects, and give each an angle on the colour wheel, far from its neighbours’ angles. */
 async function loadProjects() {
   const { projects } = await get("/projects");
   const ids = projects.map(({ id }) => id).sort();

@@ -383,7 +383,7 @@ def test_a_program_begins_with_a_time_and_goes_on_with_a_cursor(owner, join):
         assert changes(caller, page["pagination"]["next_after"]) == []
     page = owner.data(owner.get("/changes", since="9999-01-01"))
     assert page == {"changes": [], "pagination": {"next_after": end(owner), "has_more": False}}
-    # What was there when the client's projects changed is loaded by whoever knows that.
+    # A client whose projects changed loads everything anew.
     owner.data(owner.patch(f"/members/{client.member['id']}", {"project_ids": None}))
     page = client.data(client.get("/changes", since=early["created_at"]))
     assert page["changes"] == []

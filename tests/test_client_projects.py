@@ -17,7 +17,7 @@ from app import create_app
 
 WORD = "canary7f3a"  # in every text that the client must not see
 FIRST_NUMBER = 770_000  # of a task, so that each number can be found in a text
-# Tables of which such a client sees no row.
+# Such a client sees no row of these tables.
 UNSEEN_TABLES = {"webhook", "event", "delivery", "invitation", "stored_answer", "flow", "flow_task"}
 MAIL = {"BOUND_QUIET_SECONDS": "0", "TASKS_MAIL__FROM": "tasks@example.org"}
 MAIL |= {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.05]", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "0"}
@@ -91,7 +91,7 @@ def call(agency, client, name, given):
 
 
 def read_all(agency, client):
-    """Whatever the client reads that needs no id: paths, tools, calendar; without what always changes."""
+    """Everything that the client reads without an id: paths, tools, calendar; without changing values."""
     read = {}
     for operation in sorted(name for name, roles in MAY.items() if roles == ALL and name.startswith("GET")):
         path = operation.split()[1]
@@ -127,7 +127,7 @@ def place(agency, olga, join):
     olga.data(olga.delete(f"/tasks/{dead['id']}"))
     outside |= {"dead": dead["id"], "dead_number": dead["number"]}
     after = read_all(agency, client)
-    # What joins both: blockers, tasks that follow others, a task that has come, and one that has gone.
+    # Links between both: blockers, repeated tasks, a task that has come, and one that has gone.
     repeated = {"due_date": "2031-01-01", "repeat": "FREQ=DAILY"}
     for name, here, there in (("followed", other, seen), ("following", seen, other)):
         first = olga.make_task(here, title=WORD if here is other else "again", **repeated)
@@ -155,7 +155,7 @@ def place(agency, olga, join):
 
 
 def leaks(place, text):
-    """What of the other projects is in a text."""
+    """The traces of other projects in a text."""
     secrets = [WORD, "Stranger", *map(str, place["out"].values())]
     return [secret for secret in secrets if re.search(rf"(?<![0-9a-f]){re.escape(secret)}", text)]
 
@@ -262,7 +262,7 @@ def test_each_table_declares_its_rows_for_clients_of_some_projects():
 
 
 def mirrored(client, after=None):
-    """What the client keeps who follows the changes: the ids of objects, and the cursor."""
+    """The state of a client that follows the changes: the ids of objects, and the cursor."""
     kept, gone = set(), set()
     while True:
         page = client.data(client.get("/changes", limit=20, **({"after": after} if after else {})))

@@ -36,7 +36,7 @@ LISTS = {
         "-updated_at",
         "task_project_status",
     ),
-    "one's own open tasks": ("archived assignee_id open", "due_date", "task_(assignee_id|assignee_due|due)"),
+    "your own open tasks": ("archived assignee_id open", "due_date", "task_(assignee_id|assignee_due|due)"),
     "what was done in a week": ("completed_since status touched_since", "-updated_at", "task_status"),
     "what is late": ("archived due_before open", "due_date", "task_overdue"),
     "what is late in a project": ("due_before open project_id", "due_date", "task_(project_)?overdue"),
