@@ -137,11 +137,11 @@ def test_labels_are_chosen_made_shown_and_filtered(board, owner, project):
 
 
 def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(board, owner, project, milestone):
-    other = owner.make_project(name="Elsewhere")
+    other = owner.make_project(name="Abroad")
     task = owner.make_task(project, title="Nomad", milestone_id=milestone["id"], labels=["bug"])
     ui.refresh(board)
     dialog = ui.opened(board, "Nomad")
-    ui.pick(dialog, "Project", "Elsewhere")
+    ui.pick(dialog, "Project", "Abroad")
     expect(ui.message(dialog)).to_have_text("Saved.")
     expect(ui.choice(dialog, "Milestone")).to_have_text("None")
     moved = ui.stored(owner, task)
@@ -150,7 +150,7 @@ def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(boar
     ui.press(dialog, "Duplicate")
     expect(ui.notice(board)).to_contain_text(f"a copy of #{task['number']}.")
     expect(dialog.locator(".head")).not_to_contain_text(f"#{task['number']}")
-    expect(ui.choice(dialog, "Project")).to_contain_text("Elsewhere")
+    expect(ui.choice(dialog, "Project")).to_contain_text("Abroad")
     expect(dialog.get_by_label("Title")).to_have_value("Nomad")
     expect(ui.choice(dialog, "Labels")).to_have_text("bug")
     ui.press(dialog, "Close")

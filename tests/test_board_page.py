@@ -27,7 +27,7 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_
     page.goto(f"{server.base}/#project={project['id']}")
     for key in ("tms_no-such-key", "ключ"):
         ui.enter(page, key)
-        expect(page.locator(".entrance").get_by_role("alert")).to_contain_text("API key is unknown")
+        expect(page.locator(".entrance").get_by_role("alert")).to_contain_text("API key does not exist")
     ui.enter(page, OWNER_KEY)
     heading = page.get_by_role("heading", level=1, name=project["name"])
     expect(heading).to_be_focused()

@@ -160,7 +160,7 @@ def test_a_list_of_the_page_and_of_a_tool_reads_an_index_and_a_column_in_its_ord
         assert not any("TEMP B-TREE" in step for step in steps), steps
 
 
-@pytest.mark.parametrize("plan", ["after ANALYZE"], indirect=True)
+@pytest.mark.parametrize("copied", ["after ANALYZE"], indirect=True)
 @pytest.mark.parametrize("name", TOTALS)
 def test_a_total_reads_no_more_than_its_filters_need(plan, name):
     steps = plan(_total(frozenset(LISTS[name][0].split())))

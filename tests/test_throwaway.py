@@ -4,9 +4,10 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ import pytest
 import requests
 from forks import Forked
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, fault, wait_until
-from older import content
+from older import content as whole_content
 from standardwebhooks import Webhook, WebhookVerificationError
 from test_tools import text_of
 
@@ -45,6 +46,13 @@ def environment_in(folder):
     (folder / "temporary").mkdir()
     kept = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
     return kept | {"TMPDIR": str(folder / "temporary"), "TASKS_CONFIG": os.devnull}
+
+
+def content(database):
+    """The content without hidden activity, which the server prunes some time after its start."""
+    with closing(sqlite3.connect(database)) as connection:
+        shown = connection.execute("SELECT * FROM activity WHERE is_hidden IS NULL").fetchall()
+    return whole_content(database) | {"activity": shown}
 
 
 @contextmanager
