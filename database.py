@@ -57,7 +57,6 @@ PRAGMAS = {
     "synchronous": "full",
     "foreign_keys": 1,
     "wal_autocheckpoint": 4000,
-    "cache_size": -800,  # KB for each of 40 threads; the system caches the file too
     "journal_size_limit": 64 * 1024 * 1024,
 }
 LOG_BYTES = 256 * 1024 * 1024  # size of the log from which a checkpoint waits for readers
@@ -109,8 +108,7 @@ class Database(SqliteDatabase):
     def __init__(self) -> None:
         self._thread = ThreadState()
         # In memory: otherwise each page that a savepoint may have to restore goes to a temporary file.
-        pragmas = PRAGMAS | {"temp_store": "memory", "cache_size": -2000}
-        self._writer = SqliteDatabase(None, pragmas=pragmas, thread_safe=False)
+        self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
         self._limited = LimitedDatabase(of_few=False), LimitedDatabase(of_few=True)
         self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
         self._changes = 0  # `total_changes` of the connection for writing when the transaction began
