@@ -28,11 +28,12 @@ class Request(NamedTuple):
     method: str
     path: str
     body: dict | None = None
+    token: str = OWNER_KEY
 
     def headers(self) -> dict[str, str]:
         if self.path == ROUTE:
             return {"x-agent-webhook-secret": SECRET}
-        return {} if self.path.endswith("/health") else {"Authorization": f"Bearer {OWNER_KEY}"}
+        return {} if self.path.endswith("/health") else {"Authorization": f"Bearer {self.token}"}
 
     def encoded(self) -> bytes:
         return load.encode(self.method, self.path, self.body, self.headers())

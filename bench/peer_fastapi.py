@@ -105,6 +105,9 @@ class Task(Base):
     question_id: Mapped[str | None]
     labels: Mapped[list[str]] = mapped_column(JSON)
     checks: Mapped[dict[str, int] | None] = mapped_column(JSON)
+    repeat: Mapped[str | None]
+    repeat_from: Mapped[str]
+    repeats: Mapped[int | None]
     rank: Mapped[str]
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
     version: Mapped[int]
@@ -205,6 +208,9 @@ class TaskOut(Out):
     question_id: str | None
     labels: list[str]
     checks: dict[str, int] | None
+    repeat: str | None
+    repeat_from: str
+    repeats: int | None
     rank: str
     metadata: dict[str, Any] = Field(validation_alias="metadata_")
     version: int
@@ -285,6 +291,7 @@ def create_task(body: TaskIn, session: SessionOfRequest, caller: Caller) -> Any:
         raise HTTPException(422, "assignee_id: no such member")
     at = wire_time(datetime.now(UTC))
     fields = body.model_dump() | {"status": "todo", "labels": [], "rank": new_id(), "version": 1}
+    fields["repeat_from"] = "due_date"
     task = Task(created_by=caller.id, created_at=at, updated_at=at, blocked_by=[], **fields)
     session.add(task)
     session.flush()  # gives it its id

@@ -5,6 +5,7 @@ They need packages that the service does not; these are installed beside this fi
 
 import json
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import requests
 import servers
@@ -28,21 +30,27 @@ from servers import BENCH
 from models import HIDDEN
 
 VENV, NPM = BENCH / ".venv", BENCH / ".npm"
+POCKETBASE_TOKEN = VENV / "pocketbase-token"
 JSON_SERVER = "0.17.4"
 MEASURED = {"get": "get", "list 20": "list project_id", "create": "create"}  # names in OPERATIONS
 TARGETS = {"get": 3.0, "list 20": 4.0, "create": 3.0}  # how many times as fast as FastAPI ours should be
 
 
-# Each installs a peer unless that is done, fills its file with our tasks, and returns its command line.
-
-
-def fastapi(ours: Path, data: Path, port: str) -> list[str]:
+def install_packages() -> None:
+    """Install the packages of `requirements.txt` unless that is done."""
     wanted, installed = (BENCH / "requirements.txt").read_text(), VENV / "installed.txt"
     if not installed.exists() or installed.read_text() != wanted:
         venv.create(VENV, clear=True, with_pip=True)
         pip = [str(VENV / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check"]
         subprocess.run([*pip, "-r", str(BENCH / "requirements.txt")], stdout=sys.stderr, check=True)
         installed.write_text(wanted)
+
+
+# Each installs a peer unless that is done, fills its file with our tasks, and returns its command line.
+
+
+def fastapi(ours: Path, data: Path, port: str) -> list[str]:
+    install_packages()
     program = "import peer_fastapi; peer_fastapi.Base.metadata.create_all(peer_fastapi.engine)"
     words = [str(VENV / "bin" / "python"), "-c", program]
     subprocess.run(words, cwd=BENCH, env={"DATABASE": str(data)}, check=True)
@@ -79,8 +87,34 @@ def json_server_path(request: Request) -> Request:
     return request._replace(path=f"{path}&_limit=20" if "?" in path else path)
 
 
+def pocketbase(ours: Path, data: Path, port: str) -> list[str]:
+    install_packages()
+    folder = data.with_suffix("")
+    program = [str(VENV / "bin" / "pocketbase"), f"--dir={folder}"]
+    words = [*program, f"--migrationsDir={BENCH / 'peer_pocketbase'}", "migrate", "up"]
+    subprocess.run(words, env={"TOKEN_FILE": str(POCKETBASE_TOKEN)}, stdout=sys.stderr, check=True)
+    with closing(sqlite3.connect(folder / "data.db")) as connection, connection:
+        connection.execute("ATTACH ? AS ours", (str(ours),))
+        names = [row[1] for row in connection.execute("PRAGMA main.table_info(task)")]
+        values = ", ".join(f"COALESCE({name}, '')" for name in names)  # it has no null
+        connection.execute(f"INSERT INTO main.task ({', '.join(names)}) SELECT {values} FROM ours.task")  # noqa: S608
+        connection.execute("ANALYZE main")
+    return [*program, "serve", f"--http=127.0.0.1:{port}"]
+
+
+def pocketbase_request(request: Request) -> Request:
+    path = request.path.replace("/api/v1/tasks", "/api/collections/task/records")
+    path, is_list, project = path.partition("?project_id=")
+    if is_list:
+        query = {"perPage": 20, "sort": "-id", "filter": f"project_id='{project}'"}
+        path = f"{path}?{urlencode(query)}"
+    body = request.body and request.body | {"status": "todo", "version": 1}  # it has no defaults
+    return request._replace(path=path, body=body, token=POCKETBASE_TOKEN.read_text())
+
+
 PEERS: dict[str, tuple[Callable, Callable[[Request], Request]]] = {
     "FastAPI": (fastapi, lambda request: request),
+    "PocketBase": (pocketbase, pocketbase_request),
     f"json-server {JSON_SERVER}": (json_server, json_server_path),
 }
 
@@ -117,12 +151,19 @@ def check(name: str, base: str, adapted: Callable[[Request], Request], workspace
     some = [next(OPERATIONS[operation].make(workspace)) for operation in MEASURED.values()]
     task, page, created = (adapted(request).send(base).json() for request in some)
     our_task, our_page = (request.send(workspace.server.base).json()["data"] for request in some[:2])
-    tasks = page["tasks"] if isinstance(page, dict) else page
-    is_same = task.items() <= our_task.items() and tasks == our_page["tasks"]
-    if not is_same or not some[2].body.items() <= created.items():  # type: ignore[union-attr]
+    tasks = page.get("tasks") or page["items"] if isinstance(page, dict) else page
+    is_same = plain(task).items() <= plain(our_task).items()
+    is_same = is_same and [*map(plain, tasks)] == [*map(plain, our_page["tasks"])]
+    if not is_same or not plain(some[2].body).items() <= plain(created).items():  # type: ignore[arg-type]
         raise RuntimeError(
             f"{name} answers otherwise than we do: {task}, {str(created):.500}, {str(page):.500}"
         )
+
+
+def plain(task: dict) -> dict:
+    """Return the fields that have a value. PocketBase names the collection, and writes times with a space."""
+    fields = {name: value for name, value in task.items() if value and not name.startswith("collection")}
+    return {name: re.sub(r"(?<=\d)T(?=\d)", " ", str(value)) for name, value in fields.items()}
 
 
 def table(bench: Any) -> None:
