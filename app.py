@@ -1112,7 +1112,7 @@ def list_changes(wait: int, **query: Any) -> Row:
 @api.get("/inbox")
 @operation(schemas.LIST_INBOX, schemas.INBOX)
 def list_inbox(wait: int, **page: Any) -> Row:
-    """List your notices, newest first, and the number of unread ones. `wait` waits for an unread one."""
+    """List your notifications, newest first, and how many are unread. `wait` waits for an unread one."""
     read = partial(Notice.page, request().caller["id"], **page)
     return awaited(wait, read, lambda inbox: inbox["unread"])
 
@@ -1120,7 +1120,7 @@ def list_inbox(wait: int, **page: Any) -> Row:
 @api.post("/inbox/read")
 @operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
 def read_inbox(transaction: Transaction, **which: str) -> Row:
-    """Mark your notices as read: up to one notice, or all of one task."""
+    """Mark your notifications as read: up to one of them, or all of one task."""
     reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
     return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
 
@@ -1128,7 +1128,7 @@ def read_inbox(transaction: Transaction, **which: str) -> Row:
 @api.post("/inbox/snooze")
 @operation(schemas.SnoozeInput(), schemas.SNOOZED, scope="agent")
 def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
-    """Snooze your notices of a task, also in `/today`, until a time. Null ends the snooze."""
+    """Put a task off until a time, in your inbox and in `/today`. Null brings it back."""
     return Notice.snooze(transaction, task_id, until)
 
 

@@ -1,7 +1,7 @@
 """Mail: the sign-in links and digests that are sent by e-mail. Only the sweeper sends mail, and tries again.
 
 The token of a mailed link is made when the mail is sent, since tokens are not stored. A digest lists the
-notices that a member has neither read nor seen on the page. It contains no token.
+notifications that a member has neither read nor seen on the page. It contains no token.
 """
 
 import io

@@ -85,7 +85,7 @@ TAGS = {
     "comments": "Comments of people and agents on a task.",
     "attachments": "The files of a task.",
     "activity": "The history: each change, who made it and when.",
-    "inbox": "Your notices.",
+    "inbox": "Your notifications.",
     "projects": "Projects, which contain the tasks, with statistics.",
     "milestones": "The dates that a project's tasks lead up to.",
     "meetings": "Your meetings, upcoming and past.",

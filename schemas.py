@@ -545,8 +545,8 @@ class ClaimInput(Strict):
 
 
 class InboxReadInput(Strict):
-    until = Id(metadata={"description": "This notice and all older ones."})
-    task_id = Id(metadata={"description": "All notices of this task."})
+    until = Id(metadata={"description": "This notification and all older ones."})
+    task_id = Id(metadata={"description": "All notifications about this task."})
 
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
@@ -558,7 +558,7 @@ class InboxReadInput(Strict):
 
 class SnoozeInput(Strict):
     task_id = Id(required=True)
-    until = Instant(required=True, allow_none=True, metadata={"description": "Null ends the snooze."})
+    until = Instant(required=True, allow_none=True, metadata={"description": "Null brings the task back."})
 
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
 
@@ -577,7 +577,7 @@ class MemberInput(Strict):
     full_name = Name(required=True)
     role = Choice(members.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
-    mail = Choice(members.MAIL, metadata={"description": "How often a digest of unread notices is mailed."})
+    mail = Choice(members.MAIL, metadata={"description": "How often the service mails unread notifications."})
     project_ids = ListOf(
         Id(),
         "projects' ids",
