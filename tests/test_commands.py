@@ -366,7 +366,7 @@ def test_seed_fills_a_believable_workspace(made):
     assert [len(row["project_ids"] or "every") for row in clients] == [5, 1]
     meetings = owner.data(owner.get("/meetings"))["meetings"]
     assert {meeting["when"] for meeting in meetings} == {"past", "upcoming"}
-    assert "ingrid@example.com is a client who sees all projects" in says(made, "doctor")
+    assert "ingrid@example.com is a client and sees all projects" in says(made, "doctor")
 
 
 def test_seed_makes_the_same_for_the_same_seed_and_day(tmp_path):
