@@ -296,11 +296,7 @@ class TaskCount(Base):
     hundred thousand tasks takes milliseconds. A project that never had a task has no row.
     """
 
-    project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")
-    todo = IntegerField()
-    in_progress = IntegerField()
-    review = IntegerField()
-    done = IntegerField()
+    project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")  # and a counter for each status
 
     SEEN = "project_id IN seen_project"
     FILTERS = frozenset({"project_id", "status", "archived"})
@@ -308,15 +304,19 @@ class TaskCount(Base):
     @classmethod
     def select_total(cls, filters: frozenset[str]) -> Query:
         """Return a SELECT of the number of tasks that pass these filters, all of them in `FILTERS`."""
-        by_status = [(status, getattr(cls, status)) for status in STATUSES]
-        every = cls.todo + cls.in_progress + cls.review + cls.done
-        count = Case(placeholder("status"), by_status) if "status" in filters else every
+        counters = [getattr(cls, status) for status in STATUSES]
+        by_status = Case(placeholder("status"), [*zip(STATUSES, counters, strict=True)])
+        count = by_status if "status" in filters else sum(counters)
         total = cls.select(fn.COALESCE(fn.SUM(count), 0))
         if "project_id" in filters:
             total = total.where(cls.project == placeholder("project_id"))
         if "archived" in filters:
             total = total.where(cls.project.not_in(Project.select_archived()))
         return total
+
+
+for _status in STATUSES:
+    TaskCount._meta.add_field(_status, IntegerField())
 
 
 class DueCount(Base):
