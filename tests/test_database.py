@@ -49,7 +49,7 @@ def refusal(server):
 
 
 def schema(connection):
-    """Each table with its columns, foreign keys and indexes, each as a set.
+    """The columns, foreign keys and indexes of all tables, each with the table's name.
 
     The order of columns does not count: ALTER TABLE appends a column, and a model declares it where it
     belongs. No statement depends on the order.
@@ -59,13 +59,15 @@ def schema(connection):
         return {tuple(row) for row in connection.execute(sql)}
 
     queries = {
-        "columns": "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo('{}')",
-        "keys": "SELECT [from], [table], [to], on_update, on_delete FROM pragma_foreign_key_list('{}')",
-        "indexes": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = '{}'",
+        "column": "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo('{}')",
+        "key": "SELECT [from], [table], [to], on_update, on_delete FROM pragma_foreign_key_list('{}')",
+        "index": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = '{}'",
     }
     return {
-        table: {kind: rows(sql.format(table)) for kind, sql in queries.items()}
+        (table, kind, *row)
         for table in table_names(connection)
+        for kind, sql in queries.items()
+        for row in rows(sql.format(table))
     }
 
 
@@ -78,7 +80,8 @@ def test_the_migrations_make_what_the_models_declare_and_are_numbered_without_a_
     declared.touch()
     db.init(str(declared))
     db.create_tables(tables())
-    assert schema(db.connection()) == migrated
+    assert schema(db.connection()) - migrated == set(), "declared in a model, but made by no migration"
+    assert migrated - schema(db.connection()) == set(), "made by a migration, but declared in no model"
 
 
 @pytest.mark.parametrize("table", tables())
@@ -204,7 +207,8 @@ def template(tmp_path_factory):
     """The folder of a server that has not run yet, with 500 tasks."""
     server = Server(tmp_path_factory.mktemp("template"))
     assert invoke(server, "init").exit_code == 0
-    assert invoke(server, "seed", "--tasks", "500").exit_code == 0
+    seeded = invoke(server, "seed", "--tasks", "500")
+    assert seeded.exit_code == 0, seeded.output
     server.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     return server.folder
 

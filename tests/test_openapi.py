@@ -15,23 +15,19 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import app
 import gateway
+import members
 import models
 import openapi
 import schemas
 import transfer
 from lists import FILTERS
-from tools import ARGUMENTS, SCHEMAS, TOOLS
+from tools import ARGUMENTS, DATES, SCHEMAS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
 # The views of a page and of pages' files are not operations.
 FILES = {"api.get_docs_file", "pages.get_metrics", "pages.show_board", "pages.show_static_file"}
 FILES.add("pages.show_calendar")
-# In the order of use.
-TAGS = (
-    "context tasks comments attachments activity inbox projects milestones meetings calendar whiteboards"
-    " members keys webhooks deliveries events health documentation gateway"
-)
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +88,10 @@ def test_bodies_answers_and_enumerations_have_names(spec):
 
 
 def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
-    assert [tag["name"] for tag in spec["tags"]] == TAGS.split()
     assert all(re.fullmatch("[A-Z].{10,100}[.]", tag["description"]) for tag in spec["tags"])
     used = [operation["tags"] for _, _, operation in operations(spec)]
     assert {len(tags) for tags in used} == {1}
-    assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS.split()
+    assert list(dict.fromkeys(tag for (tag,) in used)) == [*openapi.TAGS], "order TAGS as the views are"
 
 
 def test_an_operation_says_what_it_needs_how_it_refuses_and_who_may_call_it(spec):
@@ -110,7 +105,8 @@ def test_an_operation_says_what_it_needs_how_it_refuses_and_who_may_call_it(spec
         assert {} in operation["security"] or "403" in operation["responses"], (method, path)
     described = {(method, path): operation["description"] for method, path, operation in operations(spec)}
     said = {place: text for place, text in described.items() if INTAKE not in place}
-    assert set(said.values()) == set(openapi.WHO.values())
+    unused = set(openapi.WHO.values()) - set(said.values())
+    assert not unused, "WHO describes a role that no operation has as its lowest `role`"
     assert said["get", "/api/v1/health"] == "For anyone, without a key."
     assert said["get", "/api/v1/tasks"] == "For everyone in the workspace."
     assert said["post", "/api/v1/tasks"] == "For the team: owners, admins and members."
@@ -162,9 +158,15 @@ def test_every_body_is_described_with_an_example_that_fits(spec):
 
 def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     """In the table, requests, answers and copies, in tools, page and export, and in docs/api.md."""
+    wrong = []
+
+    def agree(place, present, expected):
+        """Note what the place lacks, and what it has in excess."""
+        for verb, names in {"add": {*expected} - {*present}, "remove": {*present} - {*expected}}.items():
+            wrong.extend(f"{place}: {verb} {name}" for name in sorted(names))
 
     def arguments(tool):
-        return set(TOOLS[tool].definition["inputSchema"]["properties"])
+        return TOOLS[tool].definition["inputSchema"]["properties"]
 
     def of_the_page(names):
         (listed,) = re.findall(rf"const {names} = \[(.*?)\];", page, re.DOTALL)
@@ -175,33 +177,52 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at", "repeats"}
     passing = {"claimed_until", "question_id", "checks", "rank"}
     taken = shown - made - passing | {"blocked_by"}
-    assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
-    assert set(schemas.TaskInput().fields) == taken
-    assert sorted([*schemas.UPDATED, *schemas.DETAILS]) == sorted(taken)
-    assert {*models.PLANNED} == taken - {"status", "external_id", "blocked_by"}  # what a copy has
+    agree("TaskShown in schemas.py", schemas.TaskShown().fields, shown | {"blocked_by"})
+    agree("TaskInput in schemas.py (or `made` or `passing` of this test)", schemas.TaskInput().fields, taken)
+    agree("UPDATED or DETAILS in schemas.py", schemas.UPDATED + schemas.DETAILS, taken)
+    assert not {*schemas.UPDATED} & {*schemas.DETAILS}
+    agree("PLANNED in models.py", models.PLANNED, taken - {"status", "external_id", "blocked_by"})
     programs = {"metadata", "external_id"}  # which people do not set
-    assert of_the_page("FIELDS") == taken - {"title", "description"} - programs
+    agree("FIELDS in task.js", of_the_page("FIELDS"), taken - {"title", "description"} - programs)
     assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken - {"repeat_from"}}  # which agents need rarely
-    assert arguments("create_task") == named - {"status"} | {"more"}
+    agree("create_task (PLAN) in tools.py", arguments("create_task"), named - {"status"} | {"more"})
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
-    assert arguments("update_task") == named - {"project", "external_id"} | changing
+    changed = named - {"project", "external_id"} | changing
+    agree("update_task (PLAN) in tools.py", arguments("update_task"), changed)
     texts = (schemas.Text, schemas.Id, schemas.Instant)
     no_texts = {name for name, field in schemas.TaskInput().fields.items() if not isinstance(field, texts)}
-    assert no_texts - SCHEMAS.keys() == {"repeat_from"}
-    assert no_texts - transfer.CELLS.keys() == set()
+    agree("SCHEMAS in tools.py", SCHEMAS.keys() & no_texts, no_texts - {"repeat_from"})
+    agree("CELLS in transfer.py", transfer.CELLS.keys() & no_texts, no_texts)
     names = {f"{name}_id": name for name in ("project", "milestone", "assignee")} | {"created_by": "creator"}
-    assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown - passing | {"blocked_by"}}
+    moved = {names.get(name, name) for name in shown - passing | {"blocked_by"}}
+    agree("IMPORTED in transfer.py", transfer.EXPORTED, moved)
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, `priority=urgent`, and `created_since` or `completed_since`.
     derived = {"unassigned", "open", "other_words", "urgent", "touched_since"}
-    assert filters - {"wait"} == FILTERS.keys() - derived
+    agree("FILTERS in lists.py", FILTERS.keys() - derived, filters - {"wait"})
     of_programs = {"archived", "after", "created_by", "external_id", "wait"}
-    of_agents = filters - of_programs | {"limit", "offset", "sort"}
-    assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
+    of_agents = {ARGUMENTS.get(name, name) for name in filters - of_programs | {"limit", "offset", "sort"}}
+    agree("find_tasks (or `of_programs` of this test) in tools.py", arguments("find_tasks"), of_agents)
+    times = {name for name, field in schemas.LIST_TASKS.fields.items() if isinstance(field, schemas.Instant)}
+    agree("DATES in tools.py", DATES & {*filters}, times)
     page = (ROOT / "docs" / "api.md").read_text()
     told = page.partition("`GET /tasks` filters by")[2].partition("\n### ")[0]
-    assert [name for name in filters if f"`{name}" not in told] == []
+    agree("the filters in docs/api.md", {name for name in filters if f"`{name}" in told}, filters)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_page_has_a_word_for_each_role_and_status_and_draws_each_status():
+    files = ("words.js", "parts.js", "page.css")
+    words, parts, styles = ((ROOT / "static" / name).read_text() for name in files)
+
+    def keys(text, name):
+        return re.findall(r"(\w+):", re.search(rf"const {name} = {{(.*?)}}", text, re.DOTALL)[1])
+
+    assert keys(words, "ROLES") == [*members.ROLES]
+    assert keys(words, "STATUSES") == [*models.STATUSES]
+    assert keys(parts, "SHARES") == [*models.STATUSES]
+    assert re.findall(r"--of-(\w+):", styles) == [*models.STATUSES]
 
 
 def test_the_document_has_every_action_of_the_gateway(spec):

@@ -8,11 +8,11 @@ from harness import NOBODY, fault
 from test_keys import make_key
 
 from app import create_app
-from members import SCOPES
+from members import ROLES, SCOPES
 from tools import TOOLS
 
 API = "/api/v1"
-TEAM, ADMINS, ALL = ("owner", "admin", "member"), ("owner", "admin"), ("owner", "admin", "member", "client")
+ALL, TEAM, ADMINS = ROLES, ROLES[: ROLES.index("member") + 1], ROLES[: ROLES.index("admin") + 1]
 # For nobody in particular, or for whoever has the link.
 PUBLIC = "GET /health|GET /enroll/<string:token>|POST /enroll/<string:token>|GET /openapi.json|GET /docs"
 PUBLIC = set((PUBLIC + "|GET /docs/<string:name>|POST /session|POST /session/link").split("|"))
@@ -103,7 +103,7 @@ def test_the_table_has_every_operation():
 
 @pytest.fixture(scope="module")
 def people(owner, join):
-    return {"owner": owner} | {role: join(role) for role in ("admin", "member", "client")}
+    return {"owner": owner} | {role: join(role) for role in ROLES if role != "owner"}
 
 
 @pytest.fixture(scope="module")
