@@ -25,7 +25,7 @@ import schemas
 import strictjson
 from database import Row, caseless, digest, fold, to_json
 from errors import ApiError, BadBody, TooMany
-from members import SCOPES
+from members import ROLES, SCOPES
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
 from wire import Request, Response, as_api_error, thread
@@ -261,12 +261,12 @@ class Tool(NamedTuple):
     definition: Row
     accepted: Row  # the schema of each argument
     scope: str  # the least scope of a key
-    for_team: bool
+    role: str  # the lowest role
 
     def suits(self, caller: Row) -> bool:
         """Return whether the tool is offered to the caller; the API checks roles and scopes again."""
-        is_allowed = SCOPES.index(caller["scope"]) >= SCOPES.index(self.scope)
-        return is_allowed and (caller["role"] != "client" or not self.for_team)
+        has_role = ROLES.index(caller["role"]) <= ROLES.index(self.role)
+        return has_role and SCOPES.index(caller["scope"]) >= SCOPES.index(self.scope)
 
     def check(self, arguments: Row) -> None:
         """Correct arguments that almost fit the schema. Raises `ToolError` for those that do not fit."""
@@ -371,7 +371,7 @@ def schemas_of(tool: str, names: str, table: Mapping[str, Row]) -> Row:
 
 
 def tool(
-    description: str, required: str = "", optional: str = "", *, scope: str = "read", for_team: bool = False
+    description: str, required: str = "", optional: str = "", *, scope: str = "read", role: str = "client"
 ) -> Callable[[Callable[..., Row]], Callable[..., Row]]:
     """Declare a tool: its description for the model, and the names of its arguments."""
     is_read = scope == "read"
@@ -389,7 +389,7 @@ def tool(
             "annotations": {"readOnlyHint": is_read, **hints, "openWorldHint": False},
         }
         accepted = schemas_of(name, names, SCHEMAS | ACCEPTED)
-        TOOLS[name] = Tool(method, definition, accepted, scope, for_team)
+        TOOLS[name] = Tool(method, definition, accepted, scope, role)
         return method
 
     return decorate
@@ -778,7 +778,7 @@ class ToolCall:
         "project title",
         f"{PLAN} external_id more",
         scope="agent",
-        for_team=True,
+        role="member",
     )
     def create_task(self, project: str, more: list[Row] | None = None, **task: Any) -> Row:
         project_id, numbers = self.project_id(project), dict[int, int]()
@@ -814,7 +814,7 @@ class ToolCall:
         "Take a task, by default your most urgent ready one or nobody's. minutes: then it goes back.",
         optional="task_id project minutes",
         scope="agent",
-        for_team=True,
+        role="member",
     )
     def claim_task(self, task_id: int | str = "", project: str = "", minutes: int | None = None) -> Row:
         if task_id:
@@ -845,7 +845,7 @@ class ToolCall:
         "task_id",
         f"title status {PLAN} add_blocked_by remove_blocked_by if_version",
         scope="agent",
-        for_team=True,
+        role="member",
     )
     def update_task(self, task_id: int | str | list, if_version: int | None = None, **fields: Any) -> Row:
         if not fields:
@@ -888,7 +888,7 @@ class ToolCall:
             raise
         return self.full(task) | note
 
-    @tool("Complete a task; comment: a report.", "task_id", "comment", scope="agent", for_team=True)
+    @tool("Complete a task; comment: a report.", "task_id", "comment", scope="agent", role="member")
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:
         path, note = self.path_of(task_id), {}
         task = self.task(path)
@@ -932,7 +932,7 @@ class ToolCall:
             milestones=within(MAX_MILESTONES, rows),
         )
 
-    @tool("Create a project.", "name", "description", scope="write", for_team=True)
+    @tool("Create a project.", "name", "description", scope="write", role="member")
     def create_project(self, **fields: str) -> Row:
         name = caseless(fields["name"].strip())
         named = (row for row in self.every("projects") if caseless(row["name"]) == name)
