@@ -22,7 +22,7 @@ unless a ping or a redelivery gets an answer (`Webhook.attempted`).
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, cast
 
 from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
@@ -52,6 +52,22 @@ RETRY_AFTER_MOST = 6 * 3600  # seconds
 JITTER = 0.2  # of a wait, added or subtracted at random
 DISABLE_AFTER = 5 * 86400  # seconds of failures only
 DISABLE_MISSES = 12  # consecutive failures that are also needed: the machine may have slept for days
+
+
+class Message(TypedDict):
+    """What `webhooks.send` reads of a delivery."""
+
+    id: str
+    event_id: str
+    event: str  # its name
+    body: str  # JSON
+
+
+class Attempt(Message):
+    """A delivery to be sent. Its row is written only while it has this number of attempts."""
+
+    webhook_id: str
+    attempts: int
 
 
 @dataclass
@@ -429,9 +445,9 @@ class Delivery(Entity):
         return deliveries.join(Event, on=(cls.event == Event.seq)).where(cls.id == placeholder("id"))
 
     @classmethod
-    def to_send(cls, ids: list[str]) -> list[Row]:
+    def to_send(cls, ids: list[str]) -> list[Attempt]:
         """Return these deliveries for `webhooks.send`; a reset of `throwaway` may have deleted some."""
-        return [row for id in ids if (row := cls.sendable.one(id=id))]
+        return [cast(Attempt, row) for id in ids if (row := cls.sendable.one(id=id))]
 
     @statement
     def due(cls: Any):
@@ -446,7 +462,7 @@ class Delivery(Entity):
         return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
 
     @classmethod
-    def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
+    def claim(cls, webhook_id: str, most: int, times: Row) -> list[Attempt]:
         """Lease up to `most` due deliveries of the webhook in the order of their events, and return them.
 
         Deliveries behind one that another thread is sending are not claimed, except those that the receiver
@@ -461,19 +477,21 @@ class Delivery(Entity):
         return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
     @classmethod
-    def lease(cls, row: Row, lease: str) -> bool:
+    def lease(cls, row: Attempt, lease: str) -> bool:
         """Lease the delivery until this time; return False if another thread has leased it meanwhile."""
         count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=lease)
         row["attempts"] += 1
         return count == 1
 
     @classmethod
-    def release(cls, row: Row) -> None:
+    def release(cls, row: Attempt) -> None:
         """End a lease without an attempt; later events wait for the delivery."""
         cls._update(row, leased_until=None, attempts=row["attempts"] - 1, blocks_later=1)
 
     @classmethod
-    def settle(cls, transaction: Transaction, row: Row, result: Result, schedule: list[float]) -> list[str]:
+    def settle(
+        cls, transaction: Transaction, row: Attempt, result: Result, schedule: list[float]
+    ) -> list[str]:
         """Store the result of an attempt, the state of the webhook, and the time of the next attempt.
 
         If the lease has expired and another thread has tried since, the delivery is left to that one. Return
@@ -503,7 +521,7 @@ class Delivery(Entity):
         return messages
 
     @classmethod
-    def _update(cls, row: Row, **fields: Any) -> int:
+    def _update(cls, row: Attempt, **fields: Any) -> int:
         """Write these columns if the delivery is pending and has the row's number of attempts."""
         read = {"id": row["id"], "attempts": row["attempts"], "status": "pending"}
         return cls.update_where(read, **fields)
@@ -526,7 +544,7 @@ class Delivery(Entity):
         return cls.update(reopened).where(cls.id == placeholder("id"), ~cls.is_pending)
 
     @classmethod
-    def lease_again(cls, id: str, lease: str) -> Row:
+    def lease_again(cls, id: str, lease: str) -> None:
         """Lease a delivery for another attempt, whatever the result of the last one.
 
         Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
@@ -536,8 +554,8 @@ class Delivery(Entity):
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
         cls.reopen.run(id=id)
-        cls.lease(row, lease)
-        return row
+        (attempt,) = cls.to_send([id])
+        cls.lease(attempt, lease)
 
     @statement
     def newest_too_many(cls: Any):

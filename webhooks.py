@@ -41,7 +41,7 @@ from limits import SocketDeadline
 from members import Member, Transaction
 from metrics import figures
 from models import Blocker, Changed, Task, write, write_noted
-from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
+from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
 from schemas import VERSION, Instant
 from settings import signing_key, without_paths
 from store import open_lock_file, optimize
@@ -423,7 +423,8 @@ def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
     seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
     lease = now(seconds + LEASE_GRACE)
-    transaction.deliveries.append(Delivery.lease_again(delivery_id, lease)["id"])
+    Delivery.lease_again(delivery_id, lease)
+    transaction.deliveries.append(delivery_id)
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
@@ -438,7 +439,7 @@ def deliver(transaction: Transaction) -> dict[str, int]:
     return {"delivered": delivered, "pending": count - delivered}
 
 
-def _deliver(rows: list[Row]) -> int:
+def _deliver(rows: list[Attempt]) -> int:
     if not sending.turns.acquire(timeout=SENDER_WAIT):
         settle([], rows, LEASE_GRACE)
         return 0
@@ -452,12 +453,12 @@ def _deliver(rows: list[Row]) -> int:
     return sum(result.delivered for result in results)
 
 
-def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
+def _send(rows: list[Attempt], ends_at: float, each: float | None = None) -> list[Result]:
     """Send each webhook's deliveries as a `Batch`, settle them, and return the results.
 
     No receiver waits for another one that hangs: the results of each webhook are settled as they come.
     """
-    by_webhook: dict[str, list[Row]] = {}
+    by_webhook: dict[str, list[Attempt]] = {}
     for row in rows:
         by_webhook.setdefault(row["webhook_id"], []).append(row)
     batches, results = [Batch(group, ends_at, each) for group in by_webhook.values()], []
@@ -480,11 +481,11 @@ class Batch(threading.Thread):
     the time left.
     """
 
-    def __init__(self, rows: list[Row], ends_at: float, each: float | None):
+    def __init__(self, rows: list[Attempt], ends_at: float, each: float | None):
         super().__init__(name="batch", daemon=True)
         self.rows, self.ends_at, self.each = rows, ends_at, each
         self.deadline = ends_at  # of the current attempt
-        self.results: list[tuple[Row, Result]] = []
+        self.results: list[tuple[Attempt, Result]] = []
         self.start()
 
     def run(self) -> None:
@@ -514,7 +515,7 @@ class Batch(threading.Thread):
         return True
 
 
-def send(delivery: Row, webhook: Row, seconds: float) -> Result:
+def send(delivery: Message, webhook: Row, seconds: float) -> Result:
     """Try once to send a delivery, as `post` does."""
     text, timestamp, secrets = delivery["body"], int(time.time()), webhook["secrets"]
     own, proxy = webhook.get("headers", {}), webhook.get("proxy")  # `listen` has neither
@@ -540,7 +541,7 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     return post(webhook["url"], body, headers | own, seconds, proxy, hidden)
 
 
-def settle(results: list[tuple[Row, Result]], unsent: list[Row], seconds: float) -> None:
+def settle(results: list[tuple[Attempt, Result]], unsent: list[Attempt], seconds: float) -> None:
     """Store the results, and release the leases of deliveries that were not tried.
 
     Raises `Unavailable` if the database is busy for `seconds`; the leases then expire.
