@@ -32,10 +32,10 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     places = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     if config.getoption("quick"):
-        needs_more = [
-            item for item in items if "browser" in item.fixturenames or item.get_closest_marker("skipif")
+        quick = [
+            item for item in items if item.path.stem not in places and "browser" not in item.fixturenames
         ]
-        items[:] = [item for item in items if item.path.stem not in places and item not in needs_more]
+        items[:] = [item for item in quick if not item.get_closest_marker("skipif")]
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 

@@ -11,9 +11,8 @@ from signal import SIGKILL, SIGTERM
 from subprocess import TimeoutExpired
 
 context = get_context("forkserver")
-context.set_forkserver_preload(
-    ["__main__", "app", "flask.cli", "gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
-)
+of_gunicorn = ["gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
+context.set_forkserver_preload(["__main__", "app", "flask.cli", *of_gunicorn])
 
 
 class Forked:

@@ -139,8 +139,7 @@ class Client:
         return self.data(self.post("/projects", {"name": "A project"} | fields), 201)
 
     def make_task(self, project, **fields):
-        body = {"project_id": project["id"], "title": "A task"} | fields
-        return self.data(self.post("/tasks", body), 201)
+        return self.data(self.post("/tasks", {"project_id": project["id"], "title": "A task"} | fields), 201)
 
 
 def close(schema):
@@ -187,9 +186,8 @@ class Document:
         for name, header in operation["responses"][status].get("headers", {}).items():
             assert name in answer.headers or not header.get("required"), f"{where} has no {name}"
         for name in {"ETag", "Location", "Idempotent-Replayed", "Set-Cookie"} & set(answer.headers):
-            assert name in operation["responses"][status].get("headers", {}), (
-                f"{where} does not document {name}"
-            )
+            documented = operation["responses"][status].get("headers", {})
+            assert name in documented, f"{where} does not document {name}"
         response = self.resolved(operation["responses"][status])
         assert answer.headers["Content-Type"].partition(";")[0] in response["content"], (where, status)
         body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")

@@ -139,9 +139,8 @@ def certificates(folder: Path) -> tuple[Path, dict[str, ssl.SSLContext]]:
 
     def certificate(name: str, *words: str) -> None:
         request = ["openssl", "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem"]
-        subprocess.run(
-            [*request, "-subj", f"/CN={name}", *words], cwd=folder, check=True, capture_output=True
-        )
+        request += ["-subj", f"/CN={name}", *words]
+        subprocess.run(request, cwd=folder, check=True, capture_output=True)
 
     def context(name: str, address: str) -> ssl.SSLContext:
         names = ("-addext", f"subjectAltName=IP:{address}", "-addext", "basicConstraints=CA:FALSE")

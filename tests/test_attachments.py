@@ -142,9 +142,7 @@ def test_a_content_type_that_is_none_is_that_of_bytes(owner, task):
         assert owner.data(answer, 201)["content_type"] == "application/octet-stream"
 
 
-def test_an_attachment_is_found_under_its_own_task_alone_as_long_as_its_bytes_are_there(
-    server, owner, project, task
-):
+def test_an_attachment_is_found_under_its_own_task_while_its_bytes_exist(server, owner, project, task):
     made = owner.data(attach(owner, task), 201)
     other = owner.make_task(project)
     for path in (

@@ -17,9 +17,8 @@ def test_measures_and_finds_no_error(tmp_path):
     options = "--short --rounds 1 --seconds 0.2 --tasks 200 --tables requests,slow-disk --only get,create"
     words = [sys.executable, "bench/run.py", *options.split(), "--output", output]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    done = subprocess.run(
-        words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE
-    )
+    output_of = {"capture_output": True, "text": True, "timeout": 3 * PATIENCE}
+    done = subprocess.run(words, cwd=ROOT, env=environment, **output_of)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = output.read_text().splitlines()
     first_column = [line.split()[1] for line in lines if line.startswith("| ")]

@@ -83,7 +83,6 @@ def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owne
     page = sign_in(client.key, "#view=all")
     expect(page.get_by_text("A task of Lost")).to_be_visible()
     with page.expect_navigation():
-        limited = {"project_ids": [kept["id"]]}
-        owner.data(owner.patch(f"/members/{client.member['id']}", limited))
+        owner.data(owner.patch(f"/members/{client.member['id']}", {"project_ids": [kept["id"]]}))
     expect(page.get_by_text("A task of Kept")).to_be_visible()
     expect(page.get_by_text("A task of Lost")).to_have_count(0)

@@ -43,7 +43,6 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
 def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, owner, project, join):
     nia, max_ = join(full_name="Nia Noor"), join(full_name="Nax Noor")
     task = owner.make_task(project, title="Who")
-    ui.refresh(board, "Who")
     dialog = ui.opened(board, "Who")
     area, names = dialog.get_by_label("New comment"), dialog.get_by_role("listbox", name="Members")
     area.press_sequentially("Ask @noo")
@@ -72,7 +71,6 @@ def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, own
 def test_a_question_is_asked_shown_and_answered_on_the_page(sign_in, board, owner, project, join):
     olli = join(full_name="Olli Orr")
     owner.make_task(project, title="Which colour")
-    ui.refresh(board, "Which colour")
     dialog = ui.opened(board, "Which colour")
     dialog.get_by_label("Ask a question").check()
     dialog.get_by_label("New comment").fill("Blue, @Olli Orr?")

@@ -19,9 +19,7 @@ from times import now
 # Signing in
 
 
-def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_reads_it(
-    browse, server, project
-):
+def test_a_wrong_key_is_refused_and_a_good_one_is_kept_from_scripts(browse, server, project):
     (page, second), addresses = [browse(refusals=True) for _ in range(2)], []  # of one profile
     page.on("request", lambda request: addresses.append(request.url))
     page.goto(f"{server.base}/#project={project['id']}")
@@ -62,13 +60,10 @@ def test_who_signs_out_is_asked_whether_what_was_made_in_the_session_ends_too(si
     ui.press(ui.user_menu(page), "Sign out")
     expect(page.get_by_text("Sign in with an API key")).to_be_visible()
     assert asked == ["Also end what you made in this session: Script?"]
-    status = server.client(made.json()["data"]["api_key"]).get("/me").status_code
-    assert status == (401 if ends else 200)
+    assert server.client(made.json()["data"]["api_key"]).get("/me").status_code == (401 if ends else 200)
 
 
-def test_a_revoked_session_leads_back_and_what_was_typed_waits_for_its_owner_alone(
-    sign_in, owner, join, project
-):
+def test_a_revoked_session_leads_back_and_drafts_wait_for_their_owner_alone(sign_in, owner, join, project):
     task = owner.make_task(project, title="Draft")
     ana = join(full_name="Ana Lima")
     page = sign_in(address=f"#project={project['id']}&task={task['id']}")
@@ -190,15 +185,12 @@ def test_a_new_task_goes_into_the_project_that_is_shown_and_its_draft_can_be_dro
     expect(ui.choice(new, "Project")).to_contain_text("Zulu")
 
 
-def test_a_new_task_is_of_the_filters_and_its_milestone_of_the_project_that_is_chosen(
-    board, owner, project, join
-):
+def test_a_new_task_takes_the_filters_and_its_milestone_the_chosen_project(board, owner, project, join):
     ana = join(full_name="Ana Lima")
     other = owner.make_project(name="With others")
     made = {}
     for one, title in ((project, "Ours"), (other, "Theirs")):
-        path = f"/projects/{one['id']}/milestones"
-        made[title] = owner.data(owner.post(path, {"title": title}), 201)["id"]
+        made[title] = owner.data(owner.post(f"/projects/{one['id']}/milestones", {"title": title}), 201)["id"]
     ui.show(board, f"project={project['id']}&person={ana.member['id']}&milestone={made['Ours']}&priority=low")
     ui.refresh(board)
     dialog = ui.new_task(board)
@@ -223,7 +215,6 @@ def test_a_picker_is_used_by_keyboard_pointer_and_screen_readers(board, owner, p
     for name in ("Zoë Ångström", "Zak Zorn"):
         join(full_name=name)
     owner.make_task(project, title="Whose")
-    ui.refresh(board)
     dialog = ui.opened(board, "Whose")
     assignee, options = ui.choice(dialog, "Assignee"), board.get_by_role("option")
     assignee.focus()
@@ -737,9 +728,7 @@ def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, serve
             owner.data(owner.delete(f"/keys/{key['id']}"))
     ui.refresh(page)
     expect(page.get_by_text("Sign in with an API key")).to_be_visible()
-    invitation = owner.data(
-        owner.post(f"/members/{owner.data(owner.get('/me'))['member']['id']}/invitation"), 201
-    )
+    invitation = owner.data(owner.post(f"/members/{owner.member['id']}/invitation"), 201)
     page.goto(server.base + invitation["enrollment_link"].removeprefix("http://127.0.0.1:8000"))
     ui.press(page, "Sign in to Workspace")
     expect(page.get_by_role("dialog", name="Price list")).to_be_visible()

@@ -39,9 +39,8 @@ def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server
     nobody = server.client(None)
     codes = [nobody.post(f"/enroll/{link.rpartition('/')[2]}").status_code for link in (first, second)]
     assert codes == [410, 201]
-    ui.fill_in(
-        check_form(page, "Edit: Ida Ilves", "Ida Ilves"), {"Role": "Admin", "Phone": "+351 1"}, "Save changes"
-    )
+    form = check_form(page, "Edit: Ida Ilves", "Ida Ilves")
+    ui.fill_in(form, {"Role": "Admin", "Phone": "+351 1"}, "Save changes")
     expect(ui.row(page, "Ida Ilves")).to_contain_text("Admin")
     assert ida.data(ida.get("/me"))["member"]["phone_number"] == "+351 1"
     ui.press(page, "Sign-in link: Ida Ilves")
@@ -57,8 +56,7 @@ def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
     ben = join(full_name="Ben Bay")
     page = sign_in(ben.key, "#view=people")
     expect(ui.row(page, "Ben Bay")).to_be_visible()
-    named = re.compile("^(Invite|Edit|Remove|New link|Sign-in link)")
-    buttons = page.get_by_role("button", name=named)
+    buttons = page.get_by_role("button", name=re.compile("^(Invite|Edit|Remove|New link|Sign-in link)"))
     expect(buttons).to_have_count(2)
     labels = buttons.evaluate_all("all => all.map((one) => one.ariaLabel)")
     assert labels == ["Sign-in link: Ben Bay", "Edit: Ben Bay"]
@@ -75,10 +73,8 @@ def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign
     expect(page.get_by_text("This browser")).to_have_count(1)
     sessions = page.locator("section").filter(has=page.get_by_role("heading", name="Your sessions"))
     expect(sessions.get_by_text("This browser")).to_have_count(1)
-    ui.fill_in(
-        check_form(page, "New key for a program"),
-        {"Name": "CI", "Access": "read-only", "Expires": "2099-01-01"},
-    )
+    fields = {"Name": "CI", "Access": "read-only", "Expires": "2099-01-01"}
+    ui.fill_in(check_form(page, "New key for a program"), fields)
     key = ui.secret(page, "The API key “CI”")
     expect(ui.row(page, "CI")).to_contain_text("read-only")
     expect(ui.row(page, "CI")).to_contain_text("until 1 Jan 2099")
@@ -201,8 +197,7 @@ def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, recei
     ui.press(page, "You: Olga Owner")
     ui.check_page(page)
     page.get_by_role("link", name="Webhooks").click()
-    failed = ui.row(page, "task.created to receiver")
-    expect(failed).to_contain_text("1 attempt")
+    expect(ui.row(page, "task.created to receiver")).to_contain_text("1 attempt")
     ui.check_page(page)
     ui.press(page, "Send again: task.created to receiver")
     expect(ui.notice(page)).to_contain_text("Sent again: delivered.")

@@ -70,9 +70,7 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     assert "task=" not in board.url
 
 
-def test_a_long_history_is_shown_in_steps_and_all_comments_though_the_api_lists_the_latest(
-    board, server, owner, project
-):
+def test_a_long_history_is_shown_in_steps_and_all_comments_at_once(board, server, owner, project):
     task = owner.make_task(project, title="Step 0")
     for step in range(1, 30):
         owner.data(owner.patch(f"/tasks/{task['id']}", {"title": f"Step {step}"}))
@@ -376,9 +374,7 @@ def test_a_task_is_deleted_with_what_was_typed_into_it(board, owner, project):
     assert board.evaluate("Object.keys(sessionStorage)") == ["reader"]
 
 
-def test_what_was_deleted_is_gone_when_the_page_is_left_and_shown_again_where_it_is_refused(
-    board, owner, project
-):
+def test_a_deletion_is_sent_when_the_page_is_left_and_taken_back_if_refused(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Going", "Staying"))
     for title in ("Going", "Staying"):
         dialog = ui.opened(board, title)

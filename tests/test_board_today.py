@@ -22,8 +22,7 @@ class Desk:
         self.project = owner.make_project(name=f"Of {self.name}")
 
     def say(self, client, task, content, **fields):
-        path = f"/tasks/{task['id']}/comments"
-        return client.data(client.post(path, {"content": content} | fields), 201)
+        return client.data(client.post(f"/tasks/{task['id']}/comments", {"content": content} | fields), 201)
 
     def ask(self, title):
         task = self.colleague.make_task(self.project, title=title)
@@ -107,8 +106,7 @@ def test_thirty_things_are_worked_off_by_keys_alone(desk, sign_in):
         expect(ui.link(page, title)).to_have_count(0)
     expect(page.get_by_text("Done for now.")).to_be_visible()
     expect(page.locator("#today-end")).to_be_focused()
-    working = page.get_by_role("list", name="Agents are working on")
-    expect(working).to_contain_text("Under way claimed until")
+    expect(page.get_by_role("list", name="Agents are working on")).to_contain_text("Under way claimed until")
     dismiss_all(page)
     wait_until(lambda: not desk.waiting())
     assert desk.said(questions[3])[-1] == "The blue one"

@@ -63,9 +63,7 @@ def test_ones_own_tasks_are_ordered_and_completed(sign_in, ana, owner, project):
     expect(page.get_by_role("dialog", name="Second")).to_be_visible()
 
 
-def test_of_many_own_tasks_those_that_are_due_first_are_loaded_and_others_on_request(
-    sign_in, ana, owner, project
-):
+def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(sign_in, ana, owner, project):
     task = {"project_id": project["id"], "title": "Undated", "assignee_id": ana.member["id"]}
     for _ in range(2):
         owner.data(owner.post("/tasks/batch", {"tasks": [task] * 50}), 201)
@@ -78,9 +76,7 @@ def test_of_many_own_tasks_those_that_are_due_first_are_loaded_and_others_on_req
     expect(page.get_by_role("button", name="Show more")).to_be_hidden()
 
 
-def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_commands(
-    board, owner, project
-):
+def test_find_lists_tasks_comments_projects_people_views_and_commands(board, owner, project):
     task = owner.make_task(project, title="Choose a Zephyr", description="By *wind*")
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Ask the quartermaster"}), 201)
     done = owner.make_task(project, title="Last year's Zephyr")  # is found after what is open
@@ -132,8 +128,7 @@ def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner
     for title, status in titles.items():
         task = owner.make_task(project, title=title, assignee_id=ana.member["id"], due_date="2020-01-01")
         owner.data(owner.patch(f"/tasks/{task['id']}", {"status": status}))
-    week = timedelta(days=7)
-    before = (datetime.now(UTC) - week).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    before = (datetime.now(UTC) - timedelta(days=7)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     server.rows("UPDATE task SET created_at = ?, completed_at = ? WHERE title = 'Before'", before, before)
     path = f"/projects/{project['id']}/milestones"
     owner.data(owner.post(path, {"title": "Beta", "due_date": "2099-12-01"}), 201)

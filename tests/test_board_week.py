@@ -56,8 +56,7 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     # The project and its milestone
     ui.press(page, "Create the first project")
     ui.fill_in(page.get_by_role("dialog", name="New project"), {"Name": "Launch"}, "Create project")
-    title = page.get_by_role("heading", level=1)
-    expect(title).to_have_text("Launch")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Launch")
     page.get_by_role("link", name="Milestones and settings").click()
     ui.press(page, "New milestone")
     fields = {"Title": "Beta", "Due date": "2099-12-01"}

@@ -37,11 +37,8 @@ def test_a_task_is_claimed_that_is_to_do_and_nobody_s_or_one_s_own(owner, projec
         fault(ben.post(path, headers={"If-Match": '"2"'}), 412, "precondition_failed")
         for _ in range(2):  # the second one is a repetition
             claimed = ben.data(ben.post(path, headers={"If-Match": '"1"'}))
-            assert [claimed[name] for name in ("assignee_id", "status", "version")] == [
-                of(ben),
-                "in_progress",
-                2,
-            ]
+            shown = [claimed[name] for name in ("assignee_id", "status", "version")]
+            assert shown == [of(ben), "in_progress", 2]
     error = fault(ben.post(f"/tasks/{theirs['id']}/claim"), 409, "conflict")
     assert "is todo, and Ana of the claims has it" in error["message"]
     owner.data(owner.post(f"/tasks/{free['id']}/complete"))

@@ -81,9 +81,7 @@ def place(tmp_path):
     server.stop()
 
 
-def test_the_example_can_be_copied_and_paths_are_relative_to_the_file_and_the_environment_goes_over_it(
-    place, tmp_path
-):
+def test_the_example_can_be_copied_paths_are_relative_to_it_and_the_environment_wins(place, tmp_path):
     server = place(EXAMPLE)
     assert "tasks.db is ready" in invoke(server, "init").stdout
     assert server.start().stop() == 0

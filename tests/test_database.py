@@ -198,8 +198,7 @@ def test_a_server_makes_no_database_unless_the_first_owners_key_is_configured(se
     assert server.database.stat().st_size == 0
     server.environment["TASKS_BOOTSTRAP__API_KEY"] = key
     server.start()
-    log = server.log.read_text()
-    assert f"[WARNING] No database at {server.database}: creating a new one" in log
+    assert f"[WARNING] No database at {server.database}: creating a new one" in server.log.read_text()
 
 
 @pytest.fixture(scope="module")

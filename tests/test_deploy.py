@@ -231,8 +231,7 @@ def carries(server, base, verify):
         for external_id in ("https://example.com/issues/7", "a/../b", "../x", "%2F a//b"):
             path = f"{base.rstrip('/')}/api/v1/tasks/by-external-id/{quote(external_id, safe='')}"
             task = {"project_id": project["id"], "title": "Synced"}
-            made = session.put(path, json=task, timeout=PATIENCE).json()["data"]
-            assert made["external_id"] == external_id
+            assert session.put(path, json=task, timeout=PATIENCE).json()["data"]["external_id"] == external_id
         cookies = "; ".join(f"_oauth2_proxy_{part}={'x' * 4000}" for part in range(3))
         assert session.get(files, headers={"Cookie": cookies}, timeout=PATIENCE).status_code == 200
         id = session.get(files, headers={"X-Forwarded-For": "192.0.2.1"}).headers["X-Request-Id"]

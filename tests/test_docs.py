@@ -153,8 +153,7 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
     (tmp_path / "runner.sh").write_text(block("bash", "wait=25", AGENTS))
     runners = []
     for name in ("One", "Two"):
-        key = server.agent(name).key
-        environment = {"TASKS_URL": server.base, "TASKS_KEY": key}
+        environment = {"TASKS_URL": server.base, "TASKS_KEY": server.agent(name).key}
         environment |= {"AGENT": f"{sys.executable} {tmp_path / 'agent.py'}"}
         words = ["bash", "-u", tmp_path / "runner.sh"]
         runners.append(subprocess.Popen(words, env=os.environ | environment, start_new_session=True))

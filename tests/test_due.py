@@ -17,10 +17,9 @@ def receivers(make_receiver):
 @pytest.fixture(scope="module")
 def telling(launch_module, receivers):
     """A server in Berlin that tells of due dates; one webhook names them not."""
-    others = {"json": {}, "slack": {"format": "slack"}, "others": {"events": ["task.updated"]}}
-    hooks = [
-        hook(receivers[name], name=name, **{"events": ["task.due"]} | more) for name, more in others.items()
-    ]
+    asked = {"events": ["task.due"]}
+    others = {"json": asked, "slack": asked | {"format": "slack"}, "others": {"events": ["task.updated"]}}
+    hooks = [hook(receivers[name], name=name, **fields) for name, fields in others.items()]
     settings = {"TASKS_WORKSPACE__TIMEZONE": "Europe/Berlin", "TASKS_WEBHOOKS": json.dumps(hooks)}
     return launch_module(**PATIENT, **settings)
 

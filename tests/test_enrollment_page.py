@@ -111,9 +111,7 @@ def test_joining_with_the_keyboard_and_without_javascript(browse, link, server, 
     assert "has already been used" in page.get_by_role("alert").inner_text()
 
 
-def test_the_pages_are_fit_for_every_reader_and_who_has_signed_in_may_call_the_api(
-    browse, link, server, owner, invitation
-):
+def test_the_pages_are_accessible_and_a_session_may_call_the_api(browse, link, server, owner, invitation):
     page = browse(own=True, refusals=True)
     page.goto(link)
     check_page(page)

@@ -291,8 +291,7 @@ def test_a_spreadsheet_of_its_own_says_what_it_is(workspace):
 
 def test_control_characters_of_a_file_are_escaped(workspace):
     evil = "\x1b]0;owned\x07"
-    lists = {"lists": [{"id": "1", "name": evil}]}
-    said = workspace.take(board() | lists, "--from", "trello")
+    said = workspace.take(board() | {"lists": [{"id": "1", "name": evil}]}, "--from", "trello")
     assert 'dropped: status "\\x1b]0;owned\\x07", kept as a label (1 task)' in said
     assert said[0].startswith("task 1 (id a): labels.0: must not contain control characters")
     said = workspace.take(f"Summary{evil},Key\nA,1\n", "--from", "jira")

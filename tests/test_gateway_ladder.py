@@ -48,8 +48,7 @@ def refused(answer, status, code, error):
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
     if answer.request.method != "HEAD":
-        fault = {"ok": False, "routeId": "zapier", "code": code, "error": error, "result": {}}
-        assert answer.json() == fault
+        assert answer.json() == {"ok": False, "routeId": "zapier", "code": code, "error": error, "result": {}}
 
 
 def test_a_call_is_answered_in_each_way_to_write_it(server):

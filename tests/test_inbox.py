@@ -173,9 +173,7 @@ def test_changing_a_task_or_answering_reads_its_notices_and_looking_at_it_does_n
     assert [task["id"] for _, task in unread(ben, "task")] == [other["id"]]
 
 
-def test_the_creator_of_a_task_or_else_the_project_s_owner_is_told_of_its_review(
-    join, owner, ana, ben, project
-):
+def test_the_creator_or_else_the_project_s_owner_is_told_of_a_review(join, owner, ana, ben, project):
     """The owner, if the creator is who asks, or is gone."""
     change(ben, ana.make_task(project, assignee_id=of(ben)), status="review")
     assert unread(ana) == ["review"]
@@ -333,9 +331,8 @@ def test_notices_are_kept_for_90_days(launch):
     (old,) = old_ids(owner.make_task(owner.make_project(), assignee_id=of(bot)), 1)
     columns = "member_id, task_id, actor_id, excerpt, created_at, read_at"
     server.stop()
-    server.rows(
-        f"INSERT INTO notice (id, reason, {columns}) SELECT ?, 'commented', {columns} FROM notice", old
-    )
+    copied = f"SELECT ?, 'commented', {columns} FROM notice"
+    server.rows(f"INSERT INTO notice (id, reason, {columns}) {copied}", old)
     server.start()  # which prunes at once, and then each hour
     bot = server.client(bot.key)
     wait_until(lambda: len(inbox(bot)["notices"]) == 1)

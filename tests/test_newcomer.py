@@ -57,9 +57,8 @@ def walk(server, owner, browse, receiver):
     page.close()  # it would miss the server when that is started again
 
     project = owner.make_project(name="Website")
-    draft, publish = (
-        owner.make_task(project, title=title, priority="urgent") for title in ("Draft", "Publish")
-    )
+    titles = ("Draft", "Publish")
+    draft, publish = (owner.make_task(project, title=title, priority="urgent") for title in titles)
     path = f"/tasks/{draft['id']}"
     files = {"file": ("draft.html", b"<h1>Welcome</h1>", "text/html")}
     ana.data(ana.request("POST", f"{path}/attachments", files=files), 201)

@@ -44,8 +44,7 @@ def test_statistics_follow_every_change(owner, project):
 
 
 def test_projects_are_listed_by_name_and_by_status(owner):
-    names = ["zebra 9", "Écho 9", "alpha 9", "Beta 9"]
-    made = {name: owner.make_project(name=name) for name in names}
+    made = {name: owner.make_project(name=name) for name in ["zebra 9", "Écho 9", "alpha 9", "Beta 9"]}
     owner.patch(f"/projects/{made['Beta 9']['id']}", {"status": "archived"})
 
     def listed(**query):

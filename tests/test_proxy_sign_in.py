@@ -164,9 +164,7 @@ def test_a_header_from_elsewhere_or_of_another_name_is_not_there(entered, member
     assert answer.startswith("HTTP/1.1 200" if " :" not in lines[0] else "HTTP/1.1 400")
 
 
-def test_behind_a_trusted_proxy_the_connection_counts_and_without_the_setting_the_header_means_nothing(
-    entered, member, server
-):
+def test_the_connection_counts_behind_a_trusted_proxy_and_no_header_without_one(entered, member, server):
     assert key_of(ask(entered, SAID, "X-Forwarded-For: 203.0.113.7"))
     assert entered.log.read_text().splitlines()[-1].endswith(" 203.0.113.7")
     headers = {"Accept": "text/html", "Remote-Email": "owner@example.com"}

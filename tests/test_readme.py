@@ -216,9 +216,8 @@ def test_the_internals_say_what_each_dependency_is_for(file):
 def test_every_override_of_gunicorn_names_its_test():
     text = (ROOT / "gunicorn.conf.py").read_text()
     rows = re.findall(r"^(\w+) .* (\w+): (\w+)$", text.split('"""')[1], re.MULTILINE)
-    methods = re.findall(
-        r"^    def (\w+)", text.partition("class Worker")[2].partition("\n\n\n")[0], re.MULTILINE
-    )
+    worker = text.partition("class Worker")[2].partition("\n\n\n")[0]
+    methods = re.findall(r"^    def (\w+)", worker, re.MULTILINE)
     assert {name for name, *_ in rows} == {*methods, "write_error"} - {"make_room"}  # which is ours
     for name, file, test in rows:
         assert re.search(f"def test_.*{test}", (ROOT / "tests" / f"test_{file}.py").read_text()), name
@@ -234,9 +233,6 @@ def test_the_files_that_are_linked_exist():
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target
             if heading:
-                headings = re.findall(
-                    "^##+ (.*)", (page.parent / file if file else page).read_text(), re.MULTILINE
-                )
-                assert heading in [
-                    re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings
-                ]
+                text = (page.parent / file if file else page).read_text().lower()
+                headings = re.findall("^##+ (.*)", text, re.MULTILINE)
+                assert heading in [re.sub(r"[^\w -]", "", one).replace(" ", "-") for one in headings]

@@ -368,8 +368,7 @@ def year(throwaway):
         at = datetime.fromisoformat(owner.get("/health").json()["meta"]["timestamp"])
         hours = (datetime.combine(day, time(12), BERLIN) - at) // timedelta(hours=1)
         if hours:
-            now = ask(owner, "POST", "clock", advance=f"{hours}h").json()["data"]["now"]
-            assert now[:10] == str(day)
+            assert ask(owner, "POST", "clock", advance=f"{hours}h").json()["data"]["now"][:10] == str(day)
 
     return owner, go
 

@@ -125,8 +125,7 @@ def test_an_address_that_is_unknown_for_long_gets_what_it_refused_while_others_a
     refusals = partial(deliveries, owner, status="refused")
     wait_until(lambda: [one for one in refusals() if one["last_status"] == 404])
     (lost,) = [one for one in refusals() if one["last_status"] == 404]
-    shown = owner.data(owner.get(f"/deliveries/{lost['id']}"))
-    assert shown["payload"]["data"]["task"]["title"] == "Lost"
+    assert owner.data(owner.get(f"/deliveries/{lost['id']}"))["payload"]["data"]["task"]["title"] == "Lost"
 
 
 def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried):

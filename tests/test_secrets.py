@@ -104,8 +104,7 @@ def test_a_program_is_asked_in_the_protocol(program):
     secrets = resolve(references, {"vault": provider})
     said = [secret.replace("A,LC_CTYPE", "A") for secret in secrets]  # Python itself may set the other
     assert said == ["one:$HOME; x:A", "two/three:$HOME; x:A"]
-    plain = {"command": program("print('s3cret')"), "json_only": False}
-    assert ask("exec", "id", plain) == "s3cret"
+    assert ask("exec", "id", {"command": program("print('s3cret')"), "json_only": False}) == "s3cret"
 
 
 @pytest.mark.parametrize(
@@ -131,9 +130,7 @@ def test_a_program_must_be_one_that_nobody_else_can_change(program, tmp_path):
         fails(ask("exec", "id", {"command": command}), words)
 
 
-def test_a_program_whose_child_lives_on_or_that_takes_no_question_is_waited_for_no_longer(
-    program, tmp_path, monkeypatch
-):
+def test_a_program_living_on_in_a_child_or_reading_nothing_is_not_waited_for(program, tmp_path, monkeypatch):
     monkeypatch.setattr(settings, "EXEC_SECONDS", 2.0)  # in which it begins on a busy machine, too
     noted, end = tmp_path / "child", tmp_path / "end"
     lingering = (
@@ -243,14 +240,8 @@ def test_a_reload_sends_a_new_header_of_a_file_and_a_bad_one_changes_nothing(lau
     assert "token" not in server.log.read_text()
 
 
-HEADERS = [
-    "Bearer token-1",
-    "X-Key: token\r\nX-Other: 1",
-    "X-Key: tok\u00e9n",
-    "X Key: token",
-    "X-Key:",
-    "X: ",
-]
+HEADERS = ["Bearer token-1", "X-Key: token\r\nX-Other: 1", "X-Key: tok\u00e9n", "X Key: token"]
+HEADERS += ["X-Key:", "X: "]
 HEADERS += ["webhook-signature: token", "X-Service-Event: token", "Host: token", "content-length: token"]
 PROXIES = ["https://127.0.0.1:token", "socks5://token", "127.0.0.1:token", "http://token@127.0.0.1:1"]
 PROXIES += ["http://", "http://a:token@", "http://a:to ken@127.0.0.1:1", "http://a:token@127.0.0.1:0"]

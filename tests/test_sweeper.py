@@ -77,9 +77,7 @@ def test_receivers_that_hang_do_not_hold_up_one_that_answers(launch, new_receive
         assert receiver.all_here() == []
 
 
-def test_a_request_that_waits_for_many_receivers_does_not_hold_up_the_events_of_another(
-    launch, new_receiver, held
-):
+def test_a_request_with_many_receivers_does_not_hold_up_events_of_another(launch, new_receiver, held):
     well = new_receiver().up()
     hooks = [hook(held(), name=f"hanging {number}") for number in range(webhooks.MOST_AT_ONCE - 1)]
     server = serve(launch, *hooks, hook(well, name="well"), **LONG)
@@ -176,9 +174,7 @@ def test_simultaneous_writes_are_all_delivered_at_once(hooked, receiver):
     assert said == {"delivered=1; pending=0"}
 
 
-def test_a_chore_that_fails_or_takes_long_holds_up_no_event(
-    database, tmp_path, monkeypatch, receiver, let_go, caplog
-):
+def test_a_slow_or_failing_chore_holds_up_no_event(database, tmp_path, monkeypatch, receiver, let_go, caplog):
     monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
     entry = resolved(receiver)
     with write() as transaction:

@@ -121,11 +121,8 @@ def test_a_task_moves_to_another_project_without_its_milestone(owner, project, t
     moved = owner.data(owner.patch(path(task), {"project_id": other["id"]}))
     assert (moved["project_id"], moved["milestone_id"], moved["rank"]) == (other["id"], None, task["rank"])
     (entry,) = owner.data(owner.get(f"/tasks/{task['id']}/activity", limit=1))["activity"]
-    assert entry["action"] == "moved"
-    assert entry["changes"] == {
-        "project_id": [project["id"], other["id"]],
-        "milestone_id": [milestone["id"], None],
-    }
+    changes = {"project_id": [project["id"], other["id"]], "milestone_id": [milestone["id"], None]}
+    assert (entry["action"], entry["changes"]) == ("moved", changes)
     for id, count in ((project["id"], 0), (other["id"], 1)):
         stats = owner.data(owner.get(f"/projects/{id}"))["stats"]
         assert (stats["todo"], stats["overdue"]) == (count, count)

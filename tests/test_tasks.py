@@ -140,8 +140,7 @@ def test_a_precondition_that_would_be_ignored_is_refused(owner, task):
         ("PATCH", f"/projects/{task['project_id']}", "If-Match", {"name": "x"}),
         *(("PATCH", nothing, "If-None-Match", {}), ("DELETE", nothing, "If-None-Match", None)),
     ):
-        answer = owner.request(method, place, json=body, headers={name: '"1"'})
-        fault(answer, 422, "validation_error", name)
+        fault(owner.request(method, place, json=body, headers={name: '"1"'}), 422, "validation_error", name)
     assert owner.data(owner.get(path))["version"] == 1
 
 

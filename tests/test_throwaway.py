@@ -120,9 +120,7 @@ def client(line):
     return owner
 
 
-def test_two_are_two_workspaces_with_the_environments_settings_and_leave_nothing_after_a_signal(
-    begin, environment, tmp_path
-):
+def test_two_are_two_workspaces_with_settings_of_the_environment_and_end(begin, environment, tmp_path):
     (tmp_path / "config.toml").write_text('[workspace]\nname = "Of the file"\n')
     settings = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "2", "TASKS_BOOTSTRAP__API_KEY": "$MY_KEY"}
     settings["TASKS_CONFIG"] = str(tmp_path / "config.toml")
@@ -415,9 +413,7 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
         assert requests.request(method, url, headers=headers, timeout=PATIENCE).status_code == 404
 
 
-def test_the_same_seed_and_day_are_the_same_workspace_with_the_same_ids(
-    begun_once, owner, begin, environment
-):
+def test_a_seed_and_day_give_the_same_workspace_and_ids(begun_once, owner, begin, environment):
     database, _ = begun_once
     own, settings = content(database), {"TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
     with begin("--seed", "7", "--today", "2026-01-05", **settings) as process:
@@ -540,9 +536,7 @@ def test_expiry_and_due_dates_follow_the_clock_and_a_reset_sets_it_back(owner):
         assert ask(owner, "POST", "clock", advance="99999d").json()["data"]["now"] < "2127"
 
 
-def test_deliveries_come_twice_late_out_of_order_and_badly_signed_and_a_reset_leaves_no_result_of_one(
-    begin, receiver
-):
+def test_deliveries_come_twice_late_unordered_and_badly_signed_and_a_reset_forgets_them(begin, receiver):
     hook = {"name": "mine", "url": receiver.url, "secret": "the secret", "events": ["task.created"]}
     settings = {"TASKS_WEBHOOKS": json.dumps([hook]), "TASKS_DELIVERY__RETRY_SCHEDULE": "[3600]"}
     with begin(**settings) as process:

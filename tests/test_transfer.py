@@ -140,9 +140,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     assert owner.data(owner.get("/tasks/1"))["title"] == "Drafted"
 
 
-def test_a_trial_needs_no_turn_to_write_nor_does_an_import_with_mistakes_which_names_their_lines(
-    launch, tmp_path
-):
+def test_a_trial_takes_no_turn_nor_does_an_import_with_mistakes_whose_lines_it_names(launch, tmp_path):
     server = launch()
     wrong = CSV.replace("High", "Highest").replace("2026-12-01", "soon")
     wrong = wrong.replace("Third,,,Imported", "Third,,,")

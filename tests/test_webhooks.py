@@ -86,9 +86,8 @@ def test_each_change_emits_its_events_once(owner, receiver, project):
         *(("PATCH", "", {"title": title}, []) for title in ("", "Stale")),
         *(("DELETE", "", None, events) for events in (["task.deleted"], [])),
     ):
-        owner.send(
-            method, path + below, body, headers={"If-Match": '"1"'} if body == {"title": "Stale"} else {}
-        )
+        condition = {"If-Match": '"1"'} if body == {"title": "Stale"} else {}
+        owner.send(method, path + below, body, headers=condition)
         assert names(receiver) == expected
 
 
