@@ -32,10 +32,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     places = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     if config.getoption("quick"):
-        quick = [
-            item for item in items if item.path.stem not in places and "browser" not in item.fixturenames
-        ]
-        items[:] = [item for item in quick if not item.get_closest_marker("skipif")]
+        alone = [item for item in items if not item.get_closest_marker("skipif")]
+        alone = [item for item in alone if "browser" not in item.fixturenames]
+        items[:] = [item for item in alone if item.path.stem not in places]
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 

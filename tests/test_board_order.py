@@ -24,13 +24,14 @@ def drag(page, title, onto, half):
     page.mouse.move(x, y - 3)
     page.mouse.move(x, y)
     expect(page.locator(".drop")).to_be_visible()
+    page.mouse.up()
 
 
 # The order by hand
 
 
 def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(board, sign_in, owner, project):
-    a, b, c, d = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot"))
+    _, _, c, d = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot"))
     owner.data(owner.patch(f"/tasks/{d['id']}", {"status": "review"}))
     ui.refresh(board, "Dot")
     other = sign_in(address=f"#project={project['id']}")
@@ -38,13 +39,10 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
     with ui.held(board, f"**/tasks/{c['id']}/details"):
         drag(board, "Cyd", "Ada", "upper")
-        board.mouse.up()
         expect(titles(board)).to_have_text(["Cyd", "Ada", "Bob"])  # before the server has answered
     drag(board, "Ada", "Bob", "lower")
-    board.mouse.up()
     expect(titles(board)).to_have_text(["Cyd", "Bob", "Ada"])
     drag(board, "Dot", "Cyd", "lower")
-    board.mouse.up()
     expect(titles(board)).to_have_text(["Cyd", "Dot", "Bob", "Ada"])
     expect(ui.notice(board)).to_contain_text("Moved “Dot” to To do.")
     ui.link(board, "Ada").focus()
@@ -81,7 +79,6 @@ def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     ui.unseen(board)
     owner.data(owner.delete(f"/tasks/{b['id']}"))
     drag(board, "Ada", "Bob", "lower")
-    board.mouse.up()
     refused = "“Ada” was not moved. The task above does not exist any longer."
     expect(ui.fault(board)).to_contain_text(refused)
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
@@ -273,10 +270,8 @@ def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(boa
     for title in ("Cyd", "Ada"):
         ui.link(board, title).press("x")
     drag(board, "Ada", "Dot", "lower")
-    board.mouse.up()
     expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
     drag(board, "Cyd", "Fay", "upper")
-    board.mouse.up()
     review = ui.column(board, "Review").locator(".title")
     expect(review).to_have_text(["Eve", "Ada", "Cyd", "Fay"])
     ui.refresh(board)
@@ -294,7 +289,6 @@ def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(boa
             ui.link(board, title).press("x")
         if onto:
             drag(board, pair[0], onto, "upper")
-            board.mouse.up()
         else:
             ui.card(board, pair[0]).drag_to(ui.column(board, status))
         moved = ui.column(board, status)

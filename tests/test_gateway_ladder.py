@@ -123,13 +123,9 @@ def test_a_body_of_256_kib_is_accepted_and_one_byte_more_is_not(server):
 def raw(server, declared, body):
     """Send a head that declares a length, and this much of a body."""
     line = socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), PATIENCE)
-    lines = [
-        f"POST {PATH} HTTP/1.1",
-        "Host: x",
-        "Content-Type: application/json",
-        "Authorization: Bearer heslo-č",
-    ]
-    line.sendall("\r\n".join([*lines, f"Content-Length: {declared}", "", ""]).encode() + body)
+    lines = [f"POST {PATH} HTTP/1.1", "Host: x", "Content-Type: application/json"]
+    lines += ["Authorization: Bearer heslo-č", f"Content-Length: {declared}", "", ""]
+    line.sendall("\r\n".join(lines).encode() + body)
     return line
 
 

@@ -221,10 +221,8 @@ def test_every_override_of_gunicorn_names_its_test():
     assert {name for name, *_ in rows} == {*methods, "write_error"} - {"make_room"}  # which is ours
     for name, file, test in rows:
         assert re.search(f"def test_.*{test}", (ROOT / "tests" / f"test_{file}.py").read_text()), name
-    assert (
-        re.search('GUNICORN = "(.*)"', text)[1]
-        == re.search("gunicorn==(.*)", (ROOT / "requirements.txt").read_text())[1]
-    )
+    pinned = re.search("gunicorn==(.*)", (ROOT / "requirements.txt").read_text())[1]
+    assert re.search('GUNICORN = "(.*)"', text)[1] == pinned
 
 
 def test_the_files_that_are_linked_exist():

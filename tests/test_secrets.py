@@ -295,9 +295,8 @@ IN_CLEAR = {
 @pytest.mark.parametrize("text", IN_CLEAR.values(), ids=IN_CLEAR)
 def test_a_secret_in_clear_is_found_in_a_file_that_others_can_open(file, text):
     path = file(text, 0o644)
-    assert exposed_secrets({"CONFIG_FILE": path}) == [
-        f"{path} contains secrets in clear text, and users outside its group can read it; run chmod 640"
-    ]
+    words = "contains secrets in clear text, and users outside its group can read it; run chmod 640"
+    assert exposed_secrets({"CONFIG_FILE": path}) == [f"{path} {words}"]
     path.chmod(0o640)
     assert exposed_secrets({"CONFIG_FILE": path}) == []
     text = route("x", reference("file", "env", "value"))

@@ -56,12 +56,8 @@ def test_sixteen_large_files_at_once_do_not_keep_their_memory(server, task):
     before = megabytes(server, "VmRSS")
 
     def upload():
-        return server.client().request(
-            "POST",
-            f"/tasks/{task['id']}/attachments",
-            files={"file": ("noise", os.urandom(10 * MIB))},
-            headers={"Idempotency-Key": os.urandom(8).hex()},
-        )
+        files, key = {"file": ("noise", os.urandom(10 * MIB))}, {"Idempotency-Key": os.urandom(8).hex()}
+        return server.client().request("POST", f"/tasks/{task['id']}/attachments", files=files, headers=key)
 
     statuses = [answer.status_code for answer in at_once(*[upload] * 16)]
     assert set(statuses) <= {201, 503}
