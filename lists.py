@@ -291,7 +291,6 @@ MOST_TODAY = 50  # entries of a kind
 _last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
 _task = Task.select(rowid(Task), SQL("NULL").alias("said"))
 _mine = Notice.select().where(Notice.member == placeholder("member_id"))
-_submits = Task.status == "review"
 
 
 def _today(chosen: Any, *order: Any) -> Statement:
@@ -311,12 +310,16 @@ _noticed = _mine.select(rowid(Task), _said.alias("said"))
 _noticed = _noticed.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake).group_by(Notice.task)
 _kinds = {  # a condition for each, since SQLite uses no index for a CASE of all
     "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
-    "reviews": (Notice.reason == "review") & _submits,
+    "reviews": (Notice.reason == "review") & Task.is_submitted,
     "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
 }
 NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in _kinds.items()}
-_due = Task.is_open_with_date & ~_submits & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
-_due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake)) & FILTERS["assignee_id"]
+_due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
+_due &= (
+    (Task.status != "review")
+    & ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))
+    & FILTERS["assignee_id"]
+)
 DUE = _today(_task.where(_due), Task.due_date, Task.id)
 # Tasks that agents have moved, among the latest tasks in progress of members with keys for agents.
 _keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())

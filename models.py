@@ -435,6 +435,7 @@ class Task(Entity):
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
     is_open_with_date: ClassVar[Any] = is_open & due_date.is_null(False)
+    is_submitted: ClassVar[Any] = status.concat("") == "review"  # an expression: see `lists._is_waiting`
     is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
     is_overdue: ClassVar[Any] = is_open & (due_date < placeholder("now"))
 
@@ -1091,6 +1092,7 @@ Task.indexed("task_urgent", "is_undated due_date id project", where=Task.is_urge
 Task.indexed("task_assignee_due", "assignee due_date id status project", where=Task.is_open_with_date)
 Task.indexed("task_external_id", "external_id", unique=True, where=Task.external_id.is_null(False))
 Task.indexed("task_claimed", "claimed_until", where=Task.claimed_until.is_null(False))
+Task.indexed("task_asks", "id question_id status", where=Task.question_id.is_null(False) | Task.is_submitted)
 Task.indexed("task_rank", "rank")
 Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
@@ -1699,5 +1701,5 @@ _waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.r
 Notice.indexed("notice_member", "member id")
 Notice.indexed("notice_task", "task")
 Notice.indexed("notice_comment", "comment", where=Notice.comment.is_null(False))
-Notice.indexed("notice_reason", "member reason task", where=_waits)
+Notice.indexed("notice_reason", "member reason task id comment read_at snoozed_until", where=_waits)
 Notice.indexed("notice_unread", "member task reason", unique=True, where=Notice.read_at.is_null())

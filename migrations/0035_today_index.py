@@ -1,0 +1,13 @@
+"""What waits for a member is found in an index of open questions and reviews, without reading the tasks."""
+
+STATEMENTS = [
+    'CREATE INDEX "task_asks" ON "task" ("id", "question_id", "status") WHERE (("question_id" IS NOT NULL) OR (("status" || \'\') = \'review\'))',
+    'DROP INDEX "notice_reason"',
+    'CREATE INDEX "notice_reason" ON "notice" ("member_id", "reason", "task_id", "id", "comment_id", "read_at", "snoozed_until") '
+    "WHERE (((\"reason\" = 'question') OR (\"reason\" = 'review')) OR (\"reason\" = 'mentioned'))",
+]
+
+
+def up(migrator, db):
+    for statement in STATEMENTS:
+        db.execute_sql(statement)
