@@ -17,7 +17,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
-import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
+import { count, dayOf, number, PRIORITIES } from "./words.js";
 import { chosenProject, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
 import {
   projectOf,

@@ -18,7 +18,7 @@ const SCOPES = {
 };
 
 /** The words for values; other values are words themselves. */
-export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL, ...REPEAT_FROM };
+const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL, ...REPEAT_FROM };
 const LABELS = {
   after: "The task above",
   before: "The task below",
