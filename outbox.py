@@ -55,7 +55,7 @@ DISABLE_MISSES = 12  # consecutive failures that are also needed: the machine ma
 
 
 class Message(TypedDict):
-    """What `webhooks.send` reads of a delivery."""
+    """The part of a delivery that `webhooks.send` needs."""
 
     id: str
     event_id: str
