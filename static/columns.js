@@ -5,7 +5,7 @@ import { address, placeOf, Store } from "./store.js";
 import { later, PRIORITIES, STATUSES } from "./words.js";
 import { projectOf, session } from "./workspace.js";
 
-const PAGE = 50;
+export const PAGE = 25; // tasks of a list that are loaded at first
 export const ANSWER_MOST = 100; // tasks in one answer
 const LIST_MOST = 1000;
 const DONE_DAYS = 14;
@@ -77,8 +77,9 @@ function joined(tasks, others) {
 
 /** The first `most` tasks of a list, page by page. */
 export async function getTasks(query, most = LIST_MOST, offset = 0) {
-  const page = await get("/tasks", { ...query, limit: ANSWER_MOST, offset });
-  const isLast = !page.pagination.has_more || offset >= most - ANSWER_MOST;
+  const limit = Math.min(most - offset, ANSWER_MOST);
+  const page = await get("/tasks", { ...query, limit, offset });
+  const isLast = !page.pagination.has_more || offset + limit >= most;
   return isLast
     ? page.tasks
     : joined(page.tasks, await getTasks(query, most, page.pagination.next_offset));
@@ -200,12 +201,18 @@ class Column extends Store {
 
 export const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
 
-let loaded = ""; // the place that the columns show
+let loaded = ""; // the place that the columns show; empty until the board is shown
 
 export const isBoardOf = (place) => place === loaded;
 
+export function forgetBoard() {
+  loaded = "";
+  for (const column of columns) column.clear();
+}
+
 /** Show changed tasks at the places that they will have once the server has answered. */
 export function showAt(...tasks) {
+  if (!loaded) return;
   for (const column of columns) {
     const isShown = (task) => column.value.tasks.some(({ id }) => id === task.id);
     const some = tasks.filter((task) => task.status === column.status || isShown(task));
@@ -257,6 +264,7 @@ async function counted(tasks, changes) {
 }
 
 onRefresh(async ({ changes, tasks, isPartial }) => {
+  if (!loaded) return;
   const isUnloaded = ({ value }) => value.isBusy && !value.tasks.length; // an earlier load failed
   const isOfProject = changes.some(({ kind }) => kind === "project");
   const isSearched = Boolean(address.value.q) && changes.length > 0;

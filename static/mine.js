@@ -3,7 +3,7 @@ import { pressKey, TaskMenu } from "./actions.js";
 import { patch, serverTime } from "./api.js";
 import { Facts } from "./board.js";
 import { changeTasks } from "./changes.js";
-import { ANSWER_MOST, getTasks, isLate } from "./columns.js";
+import { ANSWER_MOST, getTasks, isLate, PAGE } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { notify, notifyFault } from "./notices.js";
 import { button, Empty, ProjectName } from "./parts.js";
@@ -61,7 +61,7 @@ export function Mine() {
   const find = (id) => tasks.find((task) => task.id === id);
   useStore(workspace);
   useStore(deleted);
-  const most = useRef(ANSWER_MOST); // tasks that are shown, the earliest due first
+  const most = useRef(PAGE); // tasks that are shown, the earliest due first
   const changes = useRef(0); // of the order; a list that was loaded before is outdated
   const load = async () => {
     const before = changes.current;

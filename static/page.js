@@ -3,7 +3,7 @@ import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { Board } from "./board.js";
 import { clearSelection } from "./changes.js";
-import { columns, loadBoard } from "./columns.js";
+import { forgetBoard, loadBoard } from "./columns.js";
 import { Find } from "./find.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
@@ -62,8 +62,8 @@ function chooseView() {
 /** Load everything at the same time: on a slow network, requests one after another would add up. */
 async function start() {
   const begun = serverTime();
-  const loads = [chooseView(), loadSession().then(returnToPlace), loadWorkspace(), loadBoard()];
-  await Promise.all([...loads, loadInbox()]);
+  const loads = [chooseView(), loadSession().then(returnToPlace), loadWorkspace(), loadInbox()];
+  await Promise.all([...loads, !address.value.view && loadBoard()]);
   startRefresh(begun);
 }
 
@@ -460,7 +460,7 @@ function Page() {
     forgetInbox();
     forgetToday();
     openedTitles.length = 0;
-    for (const column of columns) column.clear();
+    forgetBoard();
   }, [isOut]);
   if (isOut) return html`<${SignIn} />`;
   return member && html`<${Workspace} />`;

@@ -67,13 +67,20 @@ def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(sign
     task = {"project_id": project["id"], "title": "Undated", "assignee_id": ana.member["id"]}
     for _ in range(2):
         owner.data(owner.post("/tasks/batch", {"tasks": [task] * 50}), 201)
-    owner.make_task(project, title="Late", due_date="2020-01-01", assignee_id=ana.member["id"])
+    owner.make_task(project, title="Due first", due_date="2020-01-01", assignee_id=ana.member["id"])
     page = sign_in(ana.key, "#view=mine")
-    expect(own(page)).to_have_count(100)
-    expect(own(page).first).to_have_text("Late")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response("**/changes?*"):
+        page.reload()
+    expect(own(page)).to_have_count(25)
+    expect(own(page).first).to_have_text("Due first")
+    assert not [url for url in asked if "status=todo" in url]  # the board is loaded when it is shown
     ui.press(page, "Show more")
     expect(own(page)).to_have_count(101)
     expect(page.get_by_role("button", name="Show more")).to_be_hidden()
+    ui.view(page, "Board")
+    expect(ui.card(page, "Due first")).to_be_visible()
 
 
 def test_find_lists_tasks_comments_projects_people_views_and_commands(board, owner, project):
