@@ -1,7 +1,7 @@
 """Look for known vulnerabilities of the packages in requirements.txt.
 
-Where no database of vulnerabilities can be reached, one line says "not audited"; that is an error only with
-CI_AUDIT=required in the environment.
+If no database of vulnerabilities can be reached, one line says "not audited". This is an error only if the
+environment has CI_AUDIT=required.
 """
 
 import json
@@ -14,7 +14,7 @@ AUDIT = ("-m", "pip_audit", "-r", "requirements.txt", "--no-deps", "--disable-pi
 
 
 def audit(*options: str) -> subprocess.CompletedProcess:
-    """Run pip-audit on the pinned versions; it installs nothing."""
+    """Run pip-audit on the pinned versions. It installs nothing."""
     words = [
         sys.executable,
         *AUDIT,
@@ -30,7 +30,7 @@ def audit(*options: str) -> subprocess.CompletedProcess:
 
 
 def dependencies(service: str) -> list[dict]:
-    """What this database says about each package. Raises `LookupError` with why nothing can be had."""
+    """Return the entry of this database for each package. Raise `LookupError` with the reason if it fails."""
     try:
         done = audit("--vulnerability-service", service)
         found = json.loads(done.stdout)["dependencies"]
@@ -38,13 +38,13 @@ def dependencies(service: str) -> list[dict]:
         raise LookupError(f"no answer within {SECONDS} s") from error
     except ValueError as error:  # nothing was printed
         raise LookupError((done.stderr.strip().splitlines() or ["no answer"])[-1][:100]) from error
-    if all("skip_reason" in package for package in found):  # as an index without this data answers
+    if all("skip_reason" in package for package in found):  # the index lacks this data
         raise LookupError(found[0]["skip_reason"])
     return found
 
 
 def main() -> int:
-    """Print what is vulnerable; the exit code is 1 if anything is, or if the file cannot be read."""
+    """Print vulnerable packages. Return the exit code: 1 if there are any, or if the file cannot be read."""
     collected = audit("--dry-run")
     if collected.returncode:
         print(collected.stderr, file=sys.stderr)

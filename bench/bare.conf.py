@@ -1,4 +1,4 @@
-"""gunicorn's settings for the bare application: those of the service's own gunicorn.conf.py."""
+"""Run the bare application with the settings in the service's own gunicorn.conf.py."""
 
 from pathlib import Path
 

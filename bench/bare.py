@@ -1,4 +1,4 @@
-"""The measure: a bare Flask application that answers GET /1500 with 1500 bytes of JSON."""
+"""The yardstick: a bare Flask application that answers GET /1500 with 1500 bytes of JSON."""
 
 from flask import Flask, Response
 

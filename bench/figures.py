@@ -1,4 +1,4 @@
-"""What is made of the results of runs: medians of alternating rounds, and tables."""
+"""Summarize the results of runs: medians of alternating rounds, and tables."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -20,22 +20,22 @@ class Summary:
         self.cpu = sum(result.cpu for result in results) / max(self.requests, 1) * 1e6
 
     def over(self, other: "Summary") -> float:
-        """Its throughput over that of the other."""
+        """Return this throughput divided by the throughput of `other`."""
         return self.rate / other.rate if other.rate else 0.0
 
     def rates(self) -> list[str]:
-        """The cells of its throughput: the median, and the least and the most."""
+        """Return the table cells of the throughput: the median, then the lowest and the highest."""
         return [f"{self.rate:.0f}", f"{self.least:.0f}–{self.most:.0f}"]
 
 
 def alternate(runs: Sequence[Callable[[], Result]], rounds: int) -> list[Summary]:
-    """Do the runs in turn, round after round."""
+    """Call the runs in turn, round after round, and return a summary of each."""
     results = [[run() for run in runs] for _ in range(rounds)]
     return [Summary(of_run) for of_run in zip(*results, strict=True)]
 
 
 def at_least(value: float, target: float | None) -> str:
-    """The cell of a value that may have a target: `0.78 ≥ 0.75`, or `0.46 < 0.75` where it is missed."""
+    """Return the table cell of a value: `0.78 ≥ 0.75` meets its target, `0.46 < 0.75` misses it."""
     return f"{value:.2f}" + ("" if target is None else f" {'≥' if value >= target else '<'} {target:.2f}")
 
 
@@ -44,7 +44,7 @@ def at_most(value: float, target: float | None) -> str:
 
 
 def markdown(title: str, headings: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown, aligned."""
+    """Return an aligned table in Markdown."""
     cells = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]

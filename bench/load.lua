@@ -1,6 +1,7 @@
--- Sends the prepared requests of a file in order, from the first again after the last. With a second argument,
--- each is sent once, after a random pause of so many milliseconds on average, and all of them are answered.
--- The file has, for each request, its length in bytes on a line and then its bytes, as load.py writes it.
+-- Sends the prepared requests of a file in order, and starts again after the last one. The second argument is
+-- optional: the average pause in milliseconds. With it, each request is sent once, after a random pause, and
+-- the run ends when all are answered.
+-- load.py writes the file. For each request it contains the length in bytes on a line, and then the bytes.
 
 local requests, calls, pauses, answered = {}, 0, 0, 0
 

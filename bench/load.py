@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-TIMEOUT = 30  # seconds after which a request without an answer is an error
-LONGEST = 120  # seconds, after which requests are not waited for
+# A request that has no response after this many seconds is an error.
+TIMEOUT = 30
+# A run stops waiting for responses after this many seconds.
+LONGEST = 120
 MISSING = "" if shutil.which("wrk") else "wrk sends the load, and is not installed: apt-get install wrk"
 
 
 @dataclass
 class Result:
-    """What a run measured: latencies in milliseconds, and the processor time of the worker in seconds."""
+    """The measurements of a run: latencies in milliseconds, the processor time of the worker in seconds."""
 
     requests: int
     seconds: float
@@ -30,12 +32,12 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Return the requests a second."""
         return self.requests / self.seconds
 
 
 def encode(method: str, path: str, body: object, headers: dict[str, str]) -> bytes:
-    """The bytes of a request with this JSON body."""
+    """Return the bytes of a request with this JSON body."""
     content = b"" if body is None else json.dumps(body).encode()
     if content:
         headers = headers | {"Content-Type": "application/json", "Content-Length": str(len(content))}
@@ -47,15 +49,16 @@ def encode(method: str, path: str, body: object, headers: dict[str, str]) -> byt
 def run(
     base: str, requests: list[bytes], connections: int, seconds: float = 0, pause_ms: float = 0
 ) -> Result:
-    """Send the requests in order, again and again, for so many seconds.
+    """Send the requests in order, again and again, for `seconds`.
 
-    Without seconds each is sent once, after a random pause of its connection, until all are answered.
+    If `seconds` is 0, send each request once and wait for all responses. Each connection pauses at random
+    before a request, for `pause_ms` on average.
     """
     with NamedTemporaryFile() as file:
         for request in requests:
             file.write(b"%d\n%b" % (len(request), request))
         file.flush()
-        # wrk takes whole seconds; on SIGINT, for which it looks every 0.1 s, it stops and prints.
+        # wrk accepts whole seconds only. It checks for SIGINT every 0.1 s, and then stops and prints.
         words = ["wrk", "-t1", f"-c{connections}", f"-d{LONGEST}s", f"--timeout={TIMEOUT}s"]
         words += ["-s", str(Path(__file__).with_name("load.lua")), base, "--", file.name]
         words += [] if seconds else [str(round(pause_ms))]

@@ -13,11 +13,14 @@ from harness import OWNER_KEY, Server
 from servers import ROUTE, SECRET
 
 SAMPLE = 500  # tasks that are read and changed
-PROJECTS = 10  # that are active, where the targets of the context hold
-FLOWS = 64  # of a run: several times as many as the requests that are under way
+# The number of active projects for which the targets of the context are set.
+PROJECTS = 10
+# The flows of a run: several times the number of requests under way.
+FLOWS = 64
 DEEP = 9980  # the offset of a deep page
 RARE, TWO_LETTERS, COMMON = "quokka", "qu", "launch"  # texts that tasks are searched for
-DAYS = {"due_before": (-4, 20, 60), "updated_since": (-50, -20, -2)}  # from today; few, some and most pass
+# Days from today. Few, some and most tasks pass the filter.
+DAYS = {"due_before": (-4, 20, 60), "updated_since": (-50, -20, -2)}
 EQUALITIES = ("project_id", "milestone_id", "status", "assignee_id", "priority")
 FILTERS = (*EQUALITIES, *DAYS)
 PAIRS = list(itertools.combinations(FILTERS, 2))
@@ -39,7 +42,7 @@ class Request(NamedTuple):
         return load.encode(self.method, self.path, self.body, self.headers())
 
     def send(self, base: str, session: Any = requests) -> Any:
-        """Send it once. Raises `RuntimeError` if it is refused, or finds nothing."""
+        """Send the request once. Raise `RuntimeError` if it is refused or finds nothing."""
         options = {"json": self.body, "headers": self.headers(), "timeout": 4 * load.TIMEOUT}
         answer = session.request(self.method, base + self.path, **options)
         if not answer.ok or b'"tasks":[]' in answer.content:
@@ -52,12 +55,12 @@ def api(method: str, path: str, **body: Any) -> Request:
 
 
 def act(action: str, **fields: Any) -> Request:
-    """A request to the gateway."""
+    """Return a request to the gateway."""
     return Request("POST", ROUTE, {"action": action, **fields})
 
 
 class Workspace:
-    """What the service's database holds, of which requests are made; some projects and tasks are added."""
+    """The rows of the service's database that requests are made from. Adds some projects and tasks."""
 
     def __init__(self, server: Server):
         self.server, self.random = server, Random(1)  # the same requests in each run
@@ -80,14 +83,14 @@ class Workspace:
         return f"Measure how fast this is, number {next(self.numbers)}"
 
     def new_flows(self) -> list[str]:
-        """Ids of new flows, whose revision is 0."""
+        """Create flows and return their ids. Their revision is 0."""
         request = act("create_flow", goal="Answer an order", status="running")
         answers = [request.send(self.server.base).json() for _ in range(FLOWS)]
         return [answer["result"]["flow"]["flowId"] for answer in answers]
 
 
 def instant(days: int) -> str:
-    """A time so many days from now."""
+    """Return the time `days` from now."""
     return f"{datetime.now(UTC) + timedelta(days):%Y-%m-%dT12:00:00.000Z}"
 
 
@@ -103,7 +106,7 @@ def get(workspace: Workspace) -> Iterator[Request]:
 
 
 def lists(*filters: str, **fixed: object) -> Make:
-    """Lists of tasks by these filters, with the values that the sampled tasks have."""
+    """Make requests that list tasks by these filters, with values of the sampled tasks."""
 
     def make(workspace: Workspace) -> Iterator[Request]:
         for task in workspace.tasks:
@@ -128,7 +131,7 @@ def get_flow(workspace: Workspace) -> Iterator[Request]:
         yield act("get_flow", flowId=id)
 
 
-# Writes: each changes something, as long as it is sent once in a run.
+# Writes: a request changes something only if it is sent once in a run.
 
 
 def create(workspace: Workspace) -> Iterator[Request]:
@@ -168,7 +171,7 @@ def set_waiting(workspace: Workspace) -> Iterator[Request]:
 
 
 class Operation(NamedTuple):
-    """What is measured: how its requests are made, and the least ratio to bare Flask that is wanted."""
+    """An operation to measure: how to make its requests, and its lowest accepted ratio to bare Flask."""
 
     make: Make
     target: float | None = None

@@ -1,6 +1,6 @@
 """A peer of the benchmark: three of the service's operations with FastAPI, SQLAlchemy 2 and pydantic.
 
-Written as their documentation recommends; uvicorn serves it. The tables are those of `models.py`, with the
+The code follows their documentation; uvicorn serves it. The tables are the same as in `models.py`, with the
 indexes that these operations use. `DATABASE` in the environment is the path of its SQLite file.
 """
 
@@ -18,24 +18,24 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from sqlalchemy import JSON, Column, ForeignKey, Index, Table, create_engine, event, func, orm, select
 from sqlalchemy.orm import Mapped, Session, joinedload, mapped_column, relationship, selectinload
 
-# As many connections as FastAPI has threads for views, so that none is closed and opened again.
+# FastAPI has this many threads for views. With fewer connections, some would be closed and opened again.
 engine = create_engine(f"sqlite:///{os.environ['DATABASE']}", connect_args={"timeout": 10}, pool_size=40)
 
 
 @event.listens_for(engine, "connect")
 def set_pragmas(connection: Any, _: Any) -> None:
-    """Make a new connection as durable as ours, with the same checkpoints."""
+    """Make a new connection as durable as the service's, with the same checkpoints."""
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=4000"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def new_id() -> str:
-    """An id that sorts by age, as ours do, so that insertions append to the indexes."""
+    """Return an id that sorts by age, like the service's, so that insertions append to the indexes."""
     return f"{time.time_ns():016x}-{secrets.token_hex(10)}"
 
 
 def wire_time(value: datetime) -> str:
-    """A time as tables hold it and answers show it."""
+    """Return a time in the format of the tables and the responses."""
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -142,7 +142,7 @@ class Event(Base):
     created_at: Mapped[str]
 
 
-# What is taken and answered -------------------------------------------------------------------
+# Requests and responses -----------------------------------------------------------------------
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 Instant = Annotated[AwareDatetime, AfterValidator(wire_time)]
@@ -247,7 +247,7 @@ Credentials = Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]
 
 
 def get_caller(credentials: Credentials, session: SessionOfRequest) -> Member:
-    """The member whose key was sent."""
+    """Return the member whose key was sent."""
     hashed, at = hashlib.sha256(credentials.credentials.encode()).hexdigest(), wire_time(datetime.now(UTC))
     is_valid = ApiKey.revoked_at.is_(None) & (ApiKey.expires_at.is_(None) | (ApiKey.expires_at > at))
     members = select(Member).join(ApiKey, ApiKey.member_id == Member.id)

@@ -1,6 +1,6 @@
 """Other ways to build the same service, measured on the same work and with the same tasks.
 
-They need packages that the service does not; these are installed beside this file.
+They need packages that the service does not need. These are installed beside this file.
 """
 
 import json
@@ -33,11 +33,12 @@ VENV, NPM = BENCH / ".venv", BENCH / ".npm"
 POCKETBASE_TOKEN = VENV / "pocketbase-token"
 JSON_SERVER = "0.17.4"
 MEASURED = {"get": "get", "list 20": "list project_id", "create": "create"}  # names in OPERATIONS
-TARGETS = {"get": 3.0, "list 20": 4.0, "create": 3.0}  # how many times as fast as FastAPI ours should be
+# The service should be this many times as fast as FastAPI.
+TARGETS = {"get": 3.0, "list 20": 4.0, "create": 3.0}
 
 
 def install_packages() -> None:
-    """Install the packages of `requirements.txt` unless that is done."""
+    """Install the packages of `requirements.txt` if they are not installed yet."""
     wanted, installed = (BENCH / "requirements.txt").read_text(), VENV / "installed.txt"
     if not installed.exists() or installed.read_text() != wanted:
         venv.create(VENV, clear=True, with_pip=True)
@@ -46,7 +47,8 @@ def install_packages() -> None:
         installed.write_text(wanted)
 
 
-# Each installs a peer unless that is done, fills its file with our tasks, and returns its command line.
+# Each function installs a peer if needed, fills its file with the service's tasks, and returns its command
+# line.
 
 
 def fastapi(ours: Path, data: Path, port: str) -> list[str]:
@@ -71,13 +73,13 @@ def json_server(ours: Path, data: Path, port: str) -> list[str]:
         subprocess.run(npm, stdout=sys.stderr, check=True)
     with closing(sqlite3.connect(ours)) as connection:
         connection.row_factory = sqlite3.Row
-        # It keeps the order of its file: newest first.
+        # json-server keeps the order of its file: newest first.
         tasks = [dict(row) for row in connection.execute("SELECT * FROM task ORDER BY id DESC")]
     for task in tasks:
         for name in HIDDEN:
             del task[name]
         task |= {name: json.loads(task[name] or "null") for name in ("metadata", "labels", "checks")}
-        task["blocked_by"] = []  # of which the seed has none
+        task["blocked_by"] = []  # the seed blocks no task
     data.write_text(json.dumps({"tasks": tasks}, indent=2))
     return ["node", str(program), str(data), "--host", "127.0.0.1", "--port", port, "--quiet"]
 
@@ -121,7 +123,7 @@ PEERS: dict[str, tuple[Callable, Callable[[Request], Request]]] = {
 
 @contextmanager
 def running(prepare: Callable, ours: Path, data: Path, core: int) -> Iterator[SimpleNamespace]:
-    """A peer on the servers' core, once it answers. Not all peers could be given a socket."""
+    """Start a peer on the servers' core, and yield it once it answers. Some peers cannot inherit a socket."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     words, log = ["taskset", "-c", str(core), *prepare(ours, data, str(port))], data.with_suffix(".log")
@@ -147,7 +149,7 @@ def answers(base: str) -> bool:
 
 
 def check(name: str, base: str, adapted: Callable[[Request], Request], workspace: Workspace) -> None:
-    """Compare an answer to each operation with ours. Raises `RuntimeError` for a difference."""
+    """Compare a response to each operation with the service's. Raise `RuntimeError` for a difference."""
     some = [next(OPERATIONS[operation].make(workspace)) for operation in MEASURED.values()]
     task, page, created = (adapted(request).send(base).json() for request in some)
     our_task, our_page = (request.send(workspace.server.base).json()["data"] for request in some[:2])
@@ -167,7 +169,7 @@ def plain(task: dict) -> dict:
 
 
 def table(bench: Any) -> None:
-    """Each system in turn on each operation."""
+    """Measure each operation on each system in turn."""
     workspace = bench.service(bench.options.tasks)
     systems: dict[str, tuple[Any, Callable]] = {"ours": (workspace.server, lambda request: request)}
     for name, (prepare, adapted) in PEERS.items():

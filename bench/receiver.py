@@ -1,6 +1,6 @@
 """Receivers of webhooks: /at-once answers 204 immediately, /slow after 100 ms, and /hang never.
 
-The ids of the events that arrive are added to the file that the command line names, a line each.
+The command line names a file. The id of each event that arrives is appended to it, on a line of its own.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ EVENTS = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer the calls of one connection, as their path says."""
+    """Answer the calls of one connection. The path decides how."""
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

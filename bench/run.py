@@ -35,14 +35,19 @@ CONNECTIONS = 8
 OTHER_CONNECTIONS = (1, 64)  # for the operations in SEVERAL
 SEVERAL = ("get", "list", "context", "create", "health")
 SHORT = ("get", "list", "list project_id + status", "context", "create", "update", "get_flow")
-CONSTANT = ("complete", "comment", "health", "get_flow", "run_task", "set_waiting")  # however many tasks
+# The number of tasks does not matter for these operations.
+CONSTANT = ("complete", "comment", "health", "get_flow", "run_task", "set_waiting")
 CONTEXT_TARGETS = {10_000: 0.40, 100_000: 0.40, 1_000_000: 0.38}
-GROWTH_TARGET = 0.85  # of the throughput with the fewest tasks: get, create, and lists that have a target
+# The part of the throughput with the fewest tasks: for get, create, and lists that have a target.
+GROWTH_TARGET = 0.85
 LISTS_MS, CONTEXT_MS, SEARCH_MS = {100_000: 50}, {1_000_000: 8}, {1_000_000: 1000}  # the slowest, by tasks
-SLOW_DISK = {2: 2.2, 5: None, 10: 3.4}  # ms a sync; how many times as much eight clients create as one
+# By the milliseconds of a sync: how many times as many tasks eight clients create as one client does.
+SLOW_DISK = {2: 2.2, 5: None, 10: 3.4}
 BESIDE_MS = 150  # the p99 of a get beside costly reads
-BESIDE_TIMES = 5  # as long as another run, since eight of the costliest reads take seconds
-PROBES = 3  # requests of a kind, of which the slowest counts, each at its best of three times
+# These runs are five times as long, since eight of the costliest reads take seconds.
+BESIDE_TIMES = 5
+# Requests of each kind. Each is timed three times, and its best time counts. The slowest request is shown.
+PROBES = 3
 RECEIVERS: dict[str, tuple[str, ...]] = {  # by the paths of receiver.py
     "none": (),
     "at once": ("at-once",),
@@ -58,14 +63,15 @@ COSTLY: dict[str, Make] = {
 
 
 class Bench:
-    """What all tables share: options, cores, databases, the output, and the errors that were counted."""
+    """The state that all tables share: options, cores, databases, the output, and the counted errors."""
 
     def __init__(self, options: argparse.Namespace, folder: Path):
         self.options, self.folder = options, folder
-        self.number = int(PREPARED * options.seconds) + 200  # of requests that are prepared for a run
+        # The number of requests that are prepared for a run.
+        self.number = int(PREPARED * options.seconds) + 200
         usable = sorted(os.sched_getaffinity(0))
         self.core = usable[0]
-        os.sched_setaffinity(0, {usable[-1]})  # which all programs but the servers inherit
+        os.sched_setaffinity(0, {usable[-1]})  # all programs but the servers inherit it
         self.stack = ExitStack()  # ends the servers of a table
         self.problems: list[str] = []
         self.lines: list[str] = []
@@ -75,18 +81,19 @@ class Bench:
         self.lines.append(text)
 
     def database(self, tasks: int) -> Path:
-        """The folder of a new server, with a database of so many tasks."""
+        """Return the folder of a new server whose database contains `tasks` tasks."""
         seeded = self.folder / f"seeded-{tasks}"
         if not seeded.exists():
             progress(f"seeding {tasks} tasks")
             servers.seed(seeded, tasks)
         folder = Path(mkdtemp(dir=self.folder))
         shutil.copytree(seeded / "data", folder / "data")
-        os.sync()  # else the system writes it while something is measured
+        # Otherwise the system would write the database during a measurement.
+        os.sync()
         return folder
 
     def service(self, tasks: int, **settings: str) -> Workspace:
-        """Start the service with so many tasks."""
+        """Start the service with `tasks` tasks."""
         server = servers.serving(self.database(tasks), self.core, **settings)
         return Workspace(self.stack.enter_context(server))
 
@@ -98,11 +105,12 @@ class Bench:
     def load(
         self, what: str, server: Any, sent: list[bytes], connections: int = CONNECTIONS, times: int = 1
     ) -> Result:
-        """One run, whose errors are counted; the result has the worker's processor time too."""
+        """Do one run and count its errors. The result includes the worker's processor time."""
         before = servers.cpu_seconds(server.worker)
         result = load.run(server.base, sent, connections, times * self.options.seconds)
         result.cpu = servers.cpu_seconds(server.worker) - before
-        refused = 0 if what in COSTLY else result.refused  # a read that would take too long may be refused
+        # The service may refuse a read that would take too long.
+        refused = 0 if what in COSTLY else result.refused
         if refused or result.timeouts or result.broken:
             self.problems.append(f"{what}: {result}")
         return result
@@ -110,16 +118,17 @@ class Bench:
     def operate(
         self, what: str, make: Make, workspace: Workspace, connections: int = CONNECTIONS, times: int = 1
     ) -> Result:
-        """One run of an operation."""
+        """Do one run of an operation."""
         sent = [request.encoded() for request in islice(make(workspace), self.number)]
         return self.load(what, workspace.server, sent, connections, times)
 
     def compare(
         self, name: str, bare: Any, workspaces: list[Workspace], connections: int = CONNECTIONS
     ) -> list[Summary]:
-        """Runs of the bare application and of each workspace in turn.
+        """Run the bare application and each workspace in turn.
 
-        The bare one answers as many bytes as the service, to the same headers, of which gunicorn parses each.
+        The bare application returns as many bytes as the service. It is sent the same headers, since gunicorn
+        parses each header.
         """
         progress(f"{name}, {connections} connections")
         make = OPERATIONS[name].make
@@ -132,7 +141,7 @@ class Bench:
 
 
 def progress(text: str) -> None:
-    """Say on standard error what is done now."""
+    """Report on standard error what is being measured."""
     print(f"{datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
@@ -140,7 +149,7 @@ def progress(text: str) -> None:
 
 
 def requests_table(bench: Bench) -> None:
-    """Each operation beside the bare application, with the fewest tasks."""
+    """Measure each operation beside the bare application, with the fewest tasks."""
     cases = [(name, CONNECTIONS) for name in bench.options.only]
     if not bench.options.short:
         several = [name for name in SEVERAL if name in bench.options.only]
@@ -162,7 +171,7 @@ def requests_table(bench: Bench) -> None:
 
 
 def growth_table(bench: Bench) -> None:
-    """The same operations with more and more tasks."""
+    """Measure the same operations with more and more tasks."""
     sizes = bench.options.sizes
     bare, workspaces = bench.bare(), [bench.service(size) for size in sizes]
     rows = []
@@ -186,7 +195,7 @@ def growth_row(name: str, sizes: list[int], base: Summary, ours: list[Summary]) 
 
 
 def slowest_table(bench: Bench) -> None:
-    """The slowest request that one client can send, of lists in the slowest order."""
+    """Measure the slowest request that one client can send: lists in the slowest order."""
     workspaces = {size: bench.service(size) for size in bench.options.sizes}
     kinds = {"context": ({"": OPERATIONS["context"].make}, CONTEXT_MS)}
     kinds |= {name: ({"": OPERATIONS[name].make}, SEARCH_MS) for name in ("list q rare", "list q common")}
@@ -206,7 +215,7 @@ def slowest_table(bench: Bench) -> None:
 
 
 def slowest_ms(workspace: Workspace, make: Make) -> float:
-    """The milliseconds of the slowest of some requests."""
+    """Return the milliseconds that the slowest of some requests takes."""
     distinct = list(dict.fromkeys(make(workspace)))
     probes, base = workspace.random.sample(distinct, min(PROBES, len(distinct))), workspace.server.base
     with requests.Session() as session:
@@ -215,7 +224,7 @@ def slowest_ms(workspace: Workspace, make: Make) -> float:
 
 
 def beside_table(bench: Bench) -> None:
-    """A get over one connection beside the costliest reads over eight."""
+    """Measure a get over one connection beside the costliest reads over eight."""
     workspace, rows = bench.service(bench.options.sizes[-1]), []
     own = partial(
         bench.operate, "get beside costly reads", OPERATIONS["get"].make, workspace, 1, BESIDE_TIMES
@@ -225,7 +234,8 @@ def beside_table(bench: Bench) -> None:
         other = partial(bench.operate, name, make, workspace, times=BESIDE_TIMES)
         pairs = []
         for _ in range(bench.options.rounds):
-            servers.wait_until_idle(workspace.server.worker)  # it goes on with reads that wrk has given up
+            # The worker finishes reads that wrk has given up.
+            servers.wait_until_idle(workspace.server.worker)
             pairs.append(at_once(own, other))
         gets, others = [Summary(results) for results in zip(*pairs, strict=True)]
         times = [f"{gets.p50:.2f}", at_most(gets.p99, BESIDE_MS), f"{gets.max:.0f}"]
@@ -235,7 +245,7 @@ def beside_table(bench: Bench) -> None:
 
 
 def start_table(bench: Bench) -> None:
-    """The time from the start of the program to the first answer."""
+    """Measure the time from the start of the program to the first response."""
     rows = []
     for size in bench.options.sizes:
         folder, seconds = bench.database(size), []
@@ -247,7 +257,7 @@ def start_table(bench: Bench) -> None:
 
 
 def receivers_table(bench: Bench) -> None:
-    """Tasks that are created while their events are sent, and a get beside them."""
+    """Measure the creation of tasks while their events are sent, and a get beside it."""
     create, get = OPERATIONS["create"].make, OPERATIONS["get"].make
     runs = {}
     with servers.receivers() as port:
@@ -275,7 +285,7 @@ def receivers_table(bench: Bench) -> None:
 
 
 def slow_disk_table(bench: Bench) -> None:
-    """Tasks that are created on a disk that takes long for a sync, which writers share."""
+    """Measure the creation of tasks on a disk with slow syncs. Writers share a sync."""
     if servers.NO_SLOW_DISK:
         bench.write(f"\nSlow disk: not measured, {servers.NO_SLOW_DISK}.")
         return
@@ -337,7 +347,7 @@ def arguments() -> argparse.Namespace:
 
 
 def heading(bench: Bench) -> str:
-    """The machine, the versions, the date and the commit."""
+    """Return the machine, the versions, the date and the commit."""
     model = re.search("model name.*: (.*)", Path("/proc/cpuinfo").read_text())
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
     commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
@@ -350,9 +360,10 @@ def heading(bench: Bench) -> str:
 
 
 def main() -> int:
-    """Write the tables that are asked for; the exit code is 1 if a request failed."""
+    """Write the requested tables. Return the exit code: 1 if a request failed."""
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that everything is ended
+    # An exception, so that every process is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with TemporaryDirectory(prefix="bench-") as folder:
         bench = Bench(options, Path(folder))
         bench.write(heading(bench))

@@ -16,8 +16,8 @@ BENCH = Path(__file__).parent
 NO_SLOW_DISK = "" if shutil.which("cc") else "there is no C compiler (cc), for what makes a disk slow"
 SECRET = "the-secret-of-the-benchmark"
 ROUTE = "/plugins/webhooks/bench"
-# The defaults, and a route. With the default of 120 requests a minute a run would end after a moment; and
-# requests of the last run may still be under way when the next one begins.
+# The defaults, and a route. With the default of 120 requests a minute a run would end after a moment.
+# Requests of the last run may still be under way when the next run begins.
 CONFIGURATION = f"""
 [plugins.entries.webhooks.config.limits]
 requests = 1000000
@@ -29,7 +29,7 @@ secret = "{SECRET}"
 
 
 def configure(folder: Path) -> str:
-    """Write the configuration of a gateway that does not limit the load; returns the file's path."""
+    """Write the configuration of a gateway that does not limit the load. Return the file's path."""
     config = folder / "config.toml"
     config.touch(0o600)
     config.write_text(CONFIGURATION)
@@ -38,10 +38,10 @@ def configure(folder: Path) -> str:
 
 @contextmanager
 def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterator[Server]:
-    """A server with one worker on one core; arguments are gunicorn's."""
+    """Start a server with one worker on one core. `arguments` are gunicorn's."""
     folder.mkdir(exist_ok=True)
     server = Server(folder, TASKS_CONFIG=configure(folder), **settings)
-    # Written to a file, the line that is logged for each request takes 7 % of a get's throughput.
+    # Each request logs a line. Writing it to a file would take 7 % of a get's throughput.
     server.under = ["sh", "-c", f'exec taskset -c {core} "$@" > /dev/null', "sh"]
     started = time.perf_counter()
     try:
@@ -54,7 +54,7 @@ def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterat
 
 
 def seed(folder: Path, tasks: int) -> None:
-    """Make a server's database with so many tasks, of which about one in nine is overdue."""
+    """Make a server's database with `tasks` tasks. About one task in nine is overdue."""
     folder.mkdir()
     environment = Server(folder).environment
     for words in (["init"], ["seed", "--tasks", str(tasks)]):
@@ -63,7 +63,7 @@ def seed(folder: Path, tasks: int) -> None:
 
 
 def slow_disk(folder: Path, milliseconds: int) -> dict[str, str]:
-    """The settings of a server whose syncs take so much longer, by a library that is put into the folder."""
+    """Return the settings of a server whose syncs take `milliseconds` longer. Build a library in `folder`."""
     library = folder / "slow_disk.so"
     if not library.exists():
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, BENCH / "slow_disk.c"], check=True)
@@ -71,13 +71,13 @@ def slow_disk(folder: Path, milliseconds: int) -> dict[str, str]:
 
 
 def cpu_seconds(process: int) -> float:
-    """The processor time that a process has used."""
+    """Return the seconds of processor time that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
 
 
 def wait_until_idle(process: int) -> None:
-    """Wait until the process uses hardly any processor time, at most two minutes."""
+    """Wait until the process uses hardly any processor time, for two minutes at most."""
     for _ in range(240):
         before = cpu_seconds(process)
         time.sleep(0.5)
@@ -87,14 +87,14 @@ def wait_until_idle(process: int) -> None:
 
 
 def memory_mb(process: int) -> float:
-    """The memory of a process (VmRSS), in MB."""
+    """Return the memory of a process (VmRSS), in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
 
 
 @contextmanager
 def receivers(events: Path = Path(os.devnull)) -> Iterator[int]:
-    """Run the receivers of webhooks, which write the ids of events to this file; yields their port."""
+    """Run the receivers of webhooks, and yield their port. They write the ids of events to `events`."""
     words = [sys.executable, str(BENCH / "receiver.py"), str(events)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -104,7 +104,7 @@ def receivers(events: Path = Path(os.devnull)) -> Iterator[int]:
 
 
 def webhook_setting(port: int, events: list[str], *paths: str) -> dict[str, str]:
-    """The setting of a server that sends these events to receivers."""
+    """Return the setting of a server that sends these events to receivers."""
     webhooks = [
         {"name": path, "url": f"http://127.0.0.1:{port}/{path}", "secret": SECRET, "events": events}
         for path in paths

@@ -1,4 +1,4 @@
-/* Preloaded, it makes each sync of a file take SYNC_MS milliseconds longer. */
+/* When this library is preloaded, each sync of a file takes SYNC_MS milliseconds longer. */
 
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
-"""A backlog that two agents work through with their tools, and a person who follows nothing but her inbox.
+"""Two agents work through a backlog with their tools, and a person follows only her inbox.
 
-Meanwhile workers and the whole server are killed. Agents ask, hang while they have a task, and lose answers;
-the person answers, refuses some of the work, and completes the rest.
+Meanwhile workers and the whole server are killed. The agents ask questions, hang while they hold a task, and
+lose responses. The person answers, rejects some of the work, and completes the rest.
 """
 
 import json
@@ -23,13 +23,15 @@ from harness import PATIENCE, Client, Server, wait_until
 
 JOBS, KILLS = 120, 12
 PAUSE = 1.7  # seconds between two kills, on average
-REST = 40.0  # seconds after the last kill, in which the rest is done
-LOST_AFTER = 3.0  # seconds, after which a claim is ended of which no agent knows
+# The rest has to be done within this many seconds after the last kill.
+REST = 40.0
+# A claim that no agent knows of is ended after this many seconds.
+LOST_AFTER = 3.0
 LONG_AGO = "2026-01-01T00:00:00.000Z"
 
 
 class Backlog:
-    """A server, the tasks on it, and what was seen of them."""
+    """A server, its tasks, the agents and the person who do them, and the problems that were seen."""
 
     def __init__(self, server: Server, jobs: int, random: Random):
         self.server, self.random = server, random
@@ -40,7 +42,8 @@ class Backlog:
         for _ in range(jobs):
             self.ana.make_task(project, title="Job")
         self.held: dict[str, Any] = {bot.key: None for bot in bots}  # the task that an agent works on
-        self.hung: list[tuple[Client, int, int]] = []  # who had which task in which version, and did nothing
+        # The agent that hung, and the number and version of the task that it held.
+        self.hung: list[tuple[Client, int, int]] = []
         self.problems: list[str] = []
         self.is_over = threading.Event()
         steps = [
@@ -51,13 +54,16 @@ class Backlog:
         self.threads = [threading.Thread(target=self.go_on, args=each) for each in steps]
 
     def go_on(self, step: Any, *arguments: Any) -> None:
-        """Do a step again and again; what breaks with the connection is repeated."""
+        """Do a step again and again, also after a connection breaks."""
         while not self.is_over.is_set():
             with suppress(requests.RequestException):
                 step(*arguments)
 
     def ask(self, client: Client, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """The status and the JSON of an answer; connections end with the server, whose address changes."""
+        """Send a request on a new connection, and return the status and the JSON.
+
+        Connections end with the server, and its address changes with each start.
+        """
         headers |= {"Authorization": f"Bearer {client.key}"}
         answer = requests.request(
             method, self.server.base + path, json=body, headers=headers, timeout=PATIENCE
@@ -67,20 +73,21 @@ class Backlog:
         return answer.status_code, answer.json()
 
     def use(self, bot: Client, name: str, **arguments: Any) -> Any:
-        """What a tool answers; nothing where it refuses."""
+        """Call a tool and return its result, or an empty dict if it refuses."""
         call: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
         call["params"] = {"name": name, "arguments": arguments}
         result = self.ask(bot, "POST", "/mcp", call)[1]["result"]
         return {} if result.get("isError") else json.loads(result["content"][0]["text"])
 
     def work(self, bot: Client, random: Random) -> None:
-        """Claim a task, and ask, complete it, or hang; wait where none is ready."""
+        """Claim a task, then ask a question, complete it, or hang. Wait if no task is ready."""
         task = self.held[bot.key] or self.use(bot, "claim_task", minutes=5)
         if not task:
             self.ask(bot, "GET", "/api/v1/tasks?ready=true&wait=2")
             return
         number = task["number"]
-        self.held[bot.key] = task  # and also after the connection broke
+        # The agent holds the task even if the connection breaks now.
+        self.held[bot.key] = task
         time.sleep(random.uniform(0, 0.25))
         if number % 5 == 0 and not task.get("comments"):
             self.use(bot, "add_comment", task_id=number, content="Which colour?", question=True)
@@ -92,7 +99,7 @@ class Backlog:
         self.held[bot.key] = None
 
     def end_lost(self) -> None:
-        """End the claims of agents that hang, or that never got the answer."""
+        """End the claims of agents that hang or that never received the response."""
         self.is_over.wait(0.3)
         held = {task["number"] for task in self.held.values() if task}
         before = time.strftime("%FT%T.999Z", time.gmtime(time.time() - LOST_AFTER))
@@ -103,7 +110,7 @@ class Backlog:
                 self.server.rows(ending, LONG_AGO, row["number"], before)
 
     def follow(self) -> None:
-        """Do what the inbox says, the oldest first, and then mark it as read."""
+        """Act on each entry of the inbox, oldest first, and then mark it as read."""
         status, answer = self.ask(self.ana, "GET", "/api/v1/inbox?limit=100&wait=2")
         told = [one for one in answer["data"]["notices"] if not one["read_at"]] if status == 200 else []
         for notice in reversed(told):
@@ -123,7 +130,7 @@ class Backlog:
             self.ask(self.ana, "POST", "/api/v1/inbox/read", {"until": told[0]["id"]})
 
     def rage(self, kills: int) -> None:
-        """Kill a worker or everything, so often, and let the rest be done."""
+        """Kill a worker or everything `kills` times, and wait until all tasks are done."""
         for thread in self.threads:
             thread.start()
         try:
@@ -142,7 +149,7 @@ class Backlog:
                 thread.join()
 
     def done_twice(self) -> Iterator[str]:
-        """What the activity tells that no order of these steps explains."""
+        """Yield a line for each activity that no order of these steps explains."""
         status: dict[str, str] = {}
         holder: dict[str, str] = {}
         counts: Counter[tuple[str, str]] = Counter()
@@ -153,13 +160,13 @@ class Backlog:
             if old != status.get(task, "todo"):
                 yield f"{task} was moved from {old}, and was {status.get(task)}"
             if old == "in_progress" and holder[task] != move["actor"]:
-                yield f"{task} was moved to {new} by another member than who had it"
+                yield f"{task} was moved to {new} by a member who did not hold it"
             status[task], holder[task] = new, move["actor"]
         said = "SELECT task_id AS task, content, count(*) AS many FROM comment GROUP BY 1, 2"
         for row in self.server.rows(said):
             task, limit = row["task"], {"Result": "review"}.get(row["content"])
             if row["many"] > (counts[row["task"], limit] if limit else 1):
-                yield f"{task}: {row['content']!r} stands there {row['many']} times"
+                yield f"{task}: {row['content']!r} was written {row['many']} times"
         yield from (
             f"{task} was completed {n} times" for (task, new), n in counts.items() if new == "done" and n > 1
         )

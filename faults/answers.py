@@ -1,4 +1,4 @@
-"""The answers to generated requests, counted by source and operation, and what was wrong with them."""
+"""Count the responses to generated requests by source and operation, and keep their faults."""
 
 from collections import Counter
 
@@ -12,27 +12,28 @@ class Tally:
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()  # by source
-        self.accepted: Counter[str] = Counter()  # those that succeeded, by source
-        self.operations: set[str] = set()  # that are to succeed
+        # Requests that succeeded, by source.
+        self.accepted: Counter[str] = Counter()
+        self.operations: set[str] = set()  # they have to succeed
         self.reached: set[str] = set()  # operations that succeeded
         self.faults: Counter[str] = Counter()  # by kind
         self.first: dict[str, str] = {}  # by kind
 
     def count(self, source: str, operation: str, *, ok: bool) -> None:
-        """Count an answer; the operation is "" where the request is for none."""
+        """Count a response. `operation` is empty if the request matches no operation."""
         self.sent[source] += 1
         self.accepted[source] += ok
         if ok:
             self.reached.add(operation)
 
     def fault(self, kind: str, example: str) -> None:
-        """Count a broken promise; of each kind the first example is kept."""
+        """Count a broken promise. Keep the first example of each kind."""
         print(kind, example)
         self.faults[kind] += 1
         self.first.setdefault(kind, " ".join(example.split())[:700])
 
     def report(self, run: Run) -> None:
-        """Write the figures, and a fault of each kind."""
+        """Write the figures, and one fault of each kind."""
         total, least = self.sent.total(), run.count(REQUESTS)
         run.found("G4", "generated requests", total, f"≥ {least}", total >= least, is_speed=True)
         shares = [
@@ -40,11 +41,11 @@ class Tally:
             for source, count in self.sent.items()
         ]
         run.found("G4", "of them by source (answered 2xx or 303)", "; ".join(shares))
-        if not run.is_short:  # which comes to some of them only
+        if not run.is_short:  # it reaches some operations only
             never = ", ".join(sorted(self.operations - self.reached)) or 0
             what = "operations that never succeeded"
             run.found("G4", what, never, "0", not never, is_speed=not run.left)
         broken = self.faults.total()
         run.found("G4", "answers ≥ 500, not JSON, or not as documented", broken, "0", not broken)
-        for kind, times in self.faults.most_common(20):  # the log has them all
+        for kind, times in self.faults.most_common(20):  # the log contains all of them
             run.fault(f"{self.first[kind]} ({times} times)")

@@ -1,7 +1,7 @@
-"""The campaign of faults: real servers and receivers, and what may go wrong with them, in one table.
+"""Run the campaign of faults on real servers and receivers, and print one table.
 
-README.md beside this file says what is done, and what it found last. The exit code is 1 if a promise was
-broken, never because something is slow.
+README.md beside this file describes each part, and shows the latest figures. The exit code is 1 if a promise
+was broken, never because something is slow.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from harness import ROOT, Server
 
 
 class Part(NamedTuple):
-    """A module of this folder, whose `run(run)` takes so many seconds of the campaign."""
+    """A module of this folder. Its `run(run)` takes `seconds` of the campaign."""
 
     seconds: float
     short: float  # seconds of the short form
     is_alone: bool = False  # nothing else runs meanwhile
 
 
-# Two run side by side, but what is timed runs alone.
+# Two parts run side by side, but a part that measures times runs alone.
 PARTS = {
     "endurance": Part(100, 2, is_alone=True),
     "generated": Part(185, 8),
@@ -47,11 +47,13 @@ PARTS = {
     "upgrades": Part(20, 3),
     "clock": Part(10, 2),
 }
-MINUTES = 8.0  # the whole campaign, of which the parts have the seconds above
+# The length of the whole campaign. The parts get the seconds above.
+MINUTES = 8.0
 SHORT_SCALE = 0.01
-GRACE = 60.0  # seconds after which a part that does not end is ended
+# A part that does not end is ended after this many more seconds.
+GRACE = 60.0
 SIDE_BY_SIDE = 2
-SHORT_SIDE_BY_SIDE = 4  # of which each mostly waits
+SHORT_SIDE_BY_SIDE = 4  # each mostly waits
 
 
 def arguments() -> argparse.Namespace:
@@ -63,7 +65,8 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, default=None, help="repeats the choices of a campaign that printed it")
     add("--keep", type=Path, help="a folder in which databases, logs and findings stay")
     add("--output", type=Path, help="a file to which the table is written too")
-    add("--part", choices=PARTS, help=argparse.SUPPRESS)  # in a process of its own, for the campaign
+    # The campaign runs each part in a process of its own.
+    add("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.parts = [name for name in options.parts.split(",") if name]
     if unknown := set(options.parts) - set(PARTS):
@@ -74,28 +77,28 @@ def arguments() -> argparse.Namespace:
 
 
 def share(options: argparse.Namespace, name: str) -> tuple[float, float]:
-    """The seconds that a part gets, and its scale."""
+    """Return the seconds that a part gets, and its scale."""
     if options.short:
         return PARTS[name].short, SHORT_SCALE
     return PARTS[name].seconds * options.minutes / MINUTES, options.minutes / MINUTES
 
 
 def do_part(options: argparse.Namespace) -> None:
-    """Do one part in this process."""
+    """Run one part in this process."""
     Server.forks = options.short  # as in the tests: imports would take a third of the short form's time
     seconds, scale = share(options, options.part)
     import_module(options.part).run(Run(options.part, options.keep, seconds, scale, options.seed))
 
 
 class Campaign:
-    """The parts as processes, each with a folder and a log, and what they find."""
+    """The parts as processes, each with a folder and a log, and their findings."""
 
     def __init__(self, options: argparse.Namespace, folder: Path):
         self.options, self.folder = options, folder
         self.processes: list[subprocess.Popen] = []
 
     def do(self, name: str) -> list[Finding]:
-        """Do a part; what it says without finding it is a fault."""
+        """Run a part and return its findings. A failure or a timeout of the process is a fault."""
         folder, seconds = self.folder / name, share(self.options, name)[0]
         folder.mkdir(parents=True)
         words = [sys.executable, __file__, "--part", name, "--keep", folder, "--seed", self.options.seed]
@@ -119,7 +122,7 @@ class Campaign:
         return found
 
     def do_all(self) -> list[Finding]:
-        """Do the parts, those that take longest first."""
+        """Run the parts, the longest first."""
         names = sorted(self.options.parts, key=lambda name: share(self.options, name)[0], reverse=True)
         alone = [name for name in names if PARTS[name].is_alone]
         found = [finding for name in alone for finding in self.do(name)]
@@ -128,13 +131,14 @@ class Campaign:
             rest = [pool.submit(self.do, name) for name in names if name not in alone]
             try:
                 return found + [finding for part in rest for finding in part.result()]
-            except BaseException:  # else the pool would wait for all parts
+            # Otherwise the pool would wait for all parts.
+            except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.end_all()
                 raise
 
     def end(self, process: subprocess.Popen) -> None:
-        """End a part, whose servers it ends itself."""
+        """End a part. It ends its servers itself."""
         process.terminate()
         try:
             process.wait(GRACE)
@@ -149,7 +153,7 @@ class Campaign:
 
 
 def heading(seed: int) -> str:
-    """The machine, the versions, the date and the commit."""
+    """Return the machine, the versions, the date and the commit."""
     processor = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -167,7 +171,7 @@ def heading(seed: int) -> str:
 
 
 def table(found: Iterable[Finding]) -> str:
-    """The findings in Markdown."""
+    """Return the findings in Markdown."""
     words = {True: "yes", False: "**no**", None: ""}
     rows = [("part", "goal", "what", "figure", "target", "met"), ("---",) * 6]
     for f in found:
@@ -177,9 +181,10 @@ def table(found: Iterable[Finding]) -> str:
 
 
 def main() -> int:
-    """Do the campaign, and print its table."""
+    """Run the campaign, and print its table."""
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that everything is ended
+    # An exception, so that every process is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.part:
         do_part(options)
         return 0

@@ -1,7 +1,7 @@
-"""Secrets that must stay where they are: one in every place that can hold a secret, and then a search.
+"""Put a secret in every place that can hold one, and then search for it everywhere else.
 
-A real server with every kind of secret is driven, also as clients, receivers and operators do it that go
-wrong; then its log, answers, events, deliveries, database, copies, processes and commands are searched.
+A real server has every kind of secret. Clients, receivers and operators use it, rightly and wrongly. Then its
+log, responses, events, deliveries, database, copies, processes and commands are searched.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from misplaced import ENTER, HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, RO
 from receivers import certificates
 from traces import Hunt
 
-# What may hold path and query of a webhook's URL.
+# Texts that may contain the path and query of a webhook's URL.
 URL_IS_SHOWN = ("answer: GET webhooks", "answer: GET deliveries", "command: webhook", "database", "copy")
 READ = "context activity members me keys health openapi.json docs tasks tasks/TASK/activity"
 READ += " webhooks deliveries?limit=100 events?limit=100"
@@ -33,11 +33,11 @@ TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "g
 NOBODY = {"Authorization": ""}
 GUEST = {"email": "guest@example.com", "full_name": "Guy Guest", "role": "member"}
 LINK = re.compile(rb"/enroll/[\w-]+")
-PROXY = "127.0.0.2"  # the address of a proxy that says who signs in
+PROXY = "127.0.0.2"  # a proxy that names the member
 
 
 class Refusing(Mailbox):
-    """A mail server that refuses the first mail to each address, and repeats the password and the link."""
+    """A mail server that refuses the first mail to each address. Its error has the password and the link."""
 
     def authenticate(self, *arguments):
         super().authenticate(*arguments)
@@ -50,13 +50,13 @@ class Refusing(Mailbox):
 
 
 class Stage:
-    """A server with a secret of each kind, and what is done with it."""
+    """A server with a secret of each kind, and the steps that use it."""
 
     server: Server
 
     def __init__(self, run: Run, hunt: Hunt, urls: dict[str, str], box: Mailbox, authority: Path):
         self.hunt, self.folder, self.box = hunt, run.folder, box
-        self.step = 4 if run.is_short else 1  # of what there are many
+        self.step = 4 if run.is_short else 1  # skips some of many cases
         self.session = requests.Session()
         self.session.trust_env = False
         self.key = hunt.place("bootstrap key", is_key=True)
@@ -88,7 +88,7 @@ class Stage:
         }
 
     def configuration(self, urls: dict[str, str]) -> str:
-        """A configuration with these webhooks, and with a route for each place where a secret may be."""
+        """Return a configuration with these webhooks, and a route for each place where a secret may be."""
         text = ""
         for name, url in urls.items():
             self.hunt.place(f"path of {name}", *URL_IS_SHOWN)
@@ -109,7 +109,7 @@ class Stage:
         return self.hunt.fill(text)
 
     def call(self, name: str, method: str, path: str, headers=None, **options) -> requests.Response:
-        """Make a request, whose answer is searched; as the owner, unless it has another `Authorization`."""
+        """Make a request and search its response. The owner's key is the default `Authorization`."""
         headers = {"Authorization": f"Bearer {self.key}"} | (headers or {})
         sent = {header: text for header, text in headers.items() if text}
         options |= {"timeout": PATIENCE, "allow_redirects": False}
@@ -124,7 +124,7 @@ class Stage:
         return answer.json()["data"]
 
     def use(self) -> None:
-        """Do what uses secrets, as it should be done: webhooks, keys, tools, links, routes."""
+        """Use secrets as intended: webhooks, keys, tools, links, routes."""
         project = self.make("a project", "/projects", {"name": "P"})
         fields = {"project_id": project["id"], "title": "T"}
         self.task = self.make("a task", "/tasks", fields)["id"]
@@ -138,7 +138,7 @@ class Stage:
         self.call("a revoked key", "GET", "/api/v1/me", holder)
         self.enroll("over the API", "/api/v1/enroll")
         self.enroll("on the page", "/enroll")
-        for name in ("first", "second"):  # which replaces the first
+        for name in ("first", "second"):  # the second replaces the first
             token = KEY.findall(self.make(f"{name} calendar", "/calendar", None)["url"])[0]
             self.hunt.place(f"token of the {name} calendar", f"answer: {name} calendar", text=token)
         for name in ("first", "second"):
@@ -161,7 +161,7 @@ class Stage:
             assert answer.status_code == 200, (route, answer.text)
 
     def enroll(self, how: str, path: str) -> None:
-        """Invite somebody, who joins with the second link."""
+        """Invite somebody, and join with the second link."""
         body = {"email": f"{len(how)}@example.com", "full_name": "Ana", "role": "member"}
         invited = self.make(f"invitation {how}", "/members/invite", body)
         self.place_token(f"first token {how}", f"answer: invitation {how}", invited)
@@ -188,7 +188,7 @@ class Stage:
             self.exchange(name, self.hunt.fill(head.replace("KEY", self.key), name))
 
     def exchange(self, name: str, head: str, source: str = "") -> bytes:
-        """Send this alone, from an address of this machine, and return the answer, which is searched."""
+        """Send one message from the address `source` of this machine. Return the response and search it."""
         with self.connected(source) as line:
             line.sendall(head.encode("latin-1"))
             line.shutdown(socket.SHUT_WR)
@@ -201,7 +201,7 @@ class Stage:
         return socket.create_connection((host, int(port)), PATIENCE, (source, 0))
 
     def read_all(self) -> None:
-        """Read what the API shows."""
+        """Read everything that the API shows."""
         for path in READ.replace("TASK", self.task).split():
             answer = self.call(f"GET {path}", "GET", f"/api/v1/{path}")
             assert answer.ok, answer.text
@@ -211,7 +211,7 @@ class Stage:
             self.call(f"GET {path}", "GET", path, NOBODY)
 
     def command(self, words: str) -> str:
-        """Run a command, whose output is searched."""
+        """Run a command, and search its output."""
         done = self.server.flask(*words.split())
         self.hunt.read(f"command: {words}", done.stdout + done.stderr)
         return done.stdout
@@ -233,11 +233,13 @@ class Stage:
             self.server.process.send_signal(signal.SIGHUP)
         assert "Nothing is reloaded" in self.server.log.read_text()
         self.config.write_text(good)
-        # Before the new worker is waited for the connection ends, or the old one would await the body.
+        # The connection ends before the wait for the new worker. Otherwise the old worker would wait for
+        # the body.
         with self.server.replacing(), self.connected() as line:
             head = f"POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer {self.key}\r\n"
             line.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
-            self.call("beside a body that stalls", "GET", "/api/v1/health", NOBODY)  # which came before
+            # The worker has read the head above before it answers this.
+            self.call("beside a body that stalls", "GET", "/api/v1/health", NOBODY)
             os.kill(self.server.children()[0], signal.SIGABRT)
         for table in ("whiteboard", "flow"):
             self.server.rows(f"ALTER TABLE {table} RENAME TO other_{table}")
@@ -250,7 +252,7 @@ class Stage:
         assert answer.status_code == 500, answer.text
 
     def read_rest(self, receiver: Receiver) -> None:
-        """Read what is on disk, what a receiver got, and the processes' titles."""
+        """Read the files on disk, the deliveries to a receiver, and the processes' titles."""
         self.hunt.read_processes([self.server.process.pid, *self.server.children()])
         self.hunt.read_files("database", self.server.database.parent)
         self.hunt.read_files("file that was left", ROOT, "core*")
@@ -274,7 +276,7 @@ def run(run: Run) -> None:
         refuses.answer = lambda call: 500
         urls = {"accepts": accepts.url, "refuses": refuses.url, "is-down": is_down.url}
         stage = Stage(run, hunt, urls, box, authority)
-        # What an operator may switch on to find a fault.
+        # Options that an operator may switch on to find a fault.
         options = ("--log-level", "debug", "--access-logfile", "-")
         with run.server("server", *options, **stage.settings) as stage.server:
             stage.server.allow_bugs = True

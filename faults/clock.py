@@ -10,7 +10,7 @@ from snapshot import Snapshot
 from writers import Writers
 
 HOUR, DAY = 3600, 86_400
-# From the true time. A process does not follow ids of another one that are more than a day ahead.
+# Seconds from the true time. A process ignores ids of another process that are more than a day ahead.
 STEPS = (-HOUR, DAY - HOUR, 0)
 
 
@@ -25,7 +25,8 @@ def run(run: Run) -> None:
                     set_clock(STEPS[number % len(STEPS)])
                     recorder.change("fails" if number % 2 else "up")
             recorder.change("up")
-            set_clock(0)  # what was queued before the clock was set back waits until it is right again
+            # Entries that were queued before the clock stepped back wait until it is right again.
+            set_clock(0)
             wait_until(lambda: not server.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
             stored = [row["id"] for row in server.rows("SELECT id FROM activity ORDER BY rowid")]
             snapshot = Snapshot(server.database)

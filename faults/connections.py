@@ -1,4 +1,4 @@
-"""HTTP connections that are kept, and on which requests are sent before any answer is read."""
+"""HTTP connections that stay open. Requests are sent on several of them before any response is read."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from harness import PATIENCE, Server
 
 TWO_WORKERS = ("--workers", "2")  # neither knows what is in the memory of the other
 
-sessions: dict[str, str] = {}  # the cookies of all answers by their values, which count in cookies alone
+# The cookies of all responses by their values. A session counts only in a cookie.
+sessions: dict[str, str] = {}
 
 
 class Connection:
@@ -22,7 +23,7 @@ class Connection:
         self.cookie = ""  # of the last answer
 
     def send(self, method: str, path: str, key: str | None = None, body: Any = None) -> None:
-        """Send a request without waiting for its answer; a body is sent as JSON."""
+        """Send a request without waiting for its response. A body is sent as JSON."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         if key in sessions:
             headers = {"Cookie": sessions[key], "X-Requested-With": "campaign"}
@@ -32,7 +33,7 @@ class Connection:
         self.http.request(method, path, content, headers)
 
     def receive(self) -> tuple[int, Any]:
-        """Wait for the answer: its status, and its text or JSON, with numbers as JavaScript reads them."""
+        """Wait for the response. Return its status, and its text or JSON with the numbers of JavaScript."""
         response = self.http.getresponse()
         content = response.read().decode()
         self.cookie = response.headers.get("Set-Cookie", "")
@@ -43,7 +44,7 @@ class Connection:
         return response.status, content
 
     def ask(self, method: str, path: str, key: str | None = None, body: Any = None) -> tuple[int, Any]:
-        """Send a request, and wait for its answer."""
+        """Send a request, wait for its response, and return it like `receive`."""
         self.send(method, path, key, body)
         return self.receive()
 
@@ -53,6 +54,6 @@ class Connection:
 
 @contextmanager
 def connected(server: Server, count: int) -> Iterator[list[Connection]]:
-    """So many connections, which are closed at last."""
+    """Yield `count` connections, and close them at the end."""
     with ExitStack() as ends:
         yield [ends.enter_context(closing(Connection(server))) for _ in range(count)]

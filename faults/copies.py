@@ -23,7 +23,7 @@ def copy_under_load(
 ) -> tuple[int, int]:
     """Make copies while four clients write, and assert that each is sound, one file, and private.
 
-    Returns how many writes were answered, and how many of these are missing in a copy that was begun later.
+    Return how many writes were answered, and how many of them are missing in a copy that began later.
     """
     missing = 0
     with Writers(server, server.client().make_project()["id"], 4, pause=0.05) as writers:
@@ -63,7 +63,7 @@ def copies(run: Run) -> None:
 
 
 def torn_log(run: Run) -> None:
-    """Damage the end of a killed server's log: each write before the damage is there, and none after it."""
+    """Damage the end of a killed server's log. Only the writes before the damage may be kept, and all are."""
     with run.server("torn", TASKS_DELIVERY__SWEEPER="false") as server:
         client = server.client()
         project = client.make_project()
@@ -94,13 +94,14 @@ def torn_log(run: Run) -> None:
 
 
 def large_log(run: Run) -> None:
-    """Kill a server whose log has 200 MB, a fifth of what the goal says, and time the next start."""
+    """Kill a server whose log has 200 MB, a fifth of the goal's size, and time the next start."""
     with run.server("large-log", TASKS_DELIVERY__SWEEPER="false") as server:
         client = server.client()
         path = f"/tasks/{client.make_task(client.make_project())['id']}/attachments"
         with closing(sqlite3.connect(server.database, isolation_level=None)) as reader:
             reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM task").fetchone()  # nothing is merged until it ends
+            # SQLite merges nothing into the database until this reader ends.
+            reader.execute("SELECT count(*) FROM task").fetchone()
             for number in range(20):
                 file = {"file": (f"{number}.bin", os.urandom(10_000_000))}
                 client.data(client.request("POST", path, files=file), 201)

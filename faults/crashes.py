@@ -1,7 +1,7 @@
-"""Processes that are killed or told to end, and receivers that fail, while clients write.
+"""Kill processes or stop them, and let receivers fail, while clients write.
 
-What was acknowledged must be there, and whole; what was not may be there, and whole, or not; and the events
-of what is there arrive, in the order of each client.
+Every acknowledged change must be stored as a whole. Any other change is stored as a whole or not at all. The
+events of all stored changes arrive, in the order of each client.
 """
 
 import json
@@ -23,19 +23,19 @@ from servers import NO_SLOW_DISK, slow_disk
 from snapshot import Snapshot, key_of
 from writers import Writers
 
-WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # what is killed, and how often
+WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # the share of each kill
 KILLS_PER_STOP = 10  # the first after half of them
-# After a kill, for so long, README.md lets events overtake if there are several workers.
+# With several workers, README.md lets events overtake each other for this long after a kill.
 OVERTAKING = timedelta(seconds=2)
-SYNC_MS = 5  # on the slow disk, where writers wait for one another
-# With this schedule, a tenth of the default's first steps, an outage of 3 s stands for one of 30 s.
+SYNC_MS = 5  # on the slow disk, where writers wait for each other
+# The steps are a tenth of the default's first ones, so an outage of 3 s represents an outage of 30 s.
 OUTAGE_SCHEDULE = [0.5, 1, 2, 3, 3, 6, 12]
 
 
 class Storm:
-    """Clients, the server that they write to, its receivers, and what went wrong.
+    """Clients, the server that they write to, its receivers, and the problems that were found.
 
-    The first receiver is healthy, the others have outages; the server sends to them (`environment`).
+    The first receiver is healthy, the others have outages. `environment` makes the server send to them.
     """
 
     def __init__(self, server: Server, recorders: list[Recorder], random: Random, workers: int, writers: int):
@@ -46,33 +46,34 @@ class Storm:
         self.writers = Writers(server, server.client().make_project()["id"], writers, random=random)
 
     def note(self, kind: str, *problems: str) -> None:
-        """Keep what went wrong, and count it by its kind; what is known already does not count again."""
+        """Keep problems and count them by kind. A problem that is known already does not count again."""
         new = [problem for problem in problems if problem not in self.problems]
         self.count[kind] += len(new)
         self.problems += new
 
     def rage(self, cycles: Iterable[int]) -> None:
-        """Kill something in each cycle, and find out what that has done."""
+        """Kill something in each cycle, and check the database afterwards."""
         with self.writers:
             for cycle in cycles:
                 self.kill(self.random.choices([*WAYS], [*WAYS.values()])[0])
                 if cycle % KILLS_PER_STOP == KILLS_PER_STOP // 2 - 1:
                     self.stop()
                 self.check()
-            self.kill("every worker")  # their leases must expire: no start comes that would end them
+            # Their leases must expire: no start follows that would end them.
+            self.kill("every worker")
             self.let_write()
         self.calm_down()
 
     def let_write(self) -> None:
-        """Wait until one more request was answered, and for up to half a second more."""
+        """Wait until one more request is answered, and then for up to half a second."""
         self.writers.go_on(1)
         time.sleep(self.random.uniform(0, 0.5))
 
     def kill(self, what: str) -> None:
-        """Kill this amid the writes, and start it again where nothing else does.
+        """Kill a process of this kind amid the writes, and start it again if nothing else does.
 
-        The receivers change just before and just after, so that what was under way to one that hung is not
-        overtaken when it answers again.
+        The receivers change just before and just after the kill. So a delivery to a receiver that hung is not
+        overtaken when the receiver answers again.
         """
         self.let_write()
         self.change_receivers()
@@ -88,7 +89,7 @@ class Storm:
             wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
         else:
             for worker in workers if what == "every worker" else [self.random.choice(workers)]:
-                with suppress(ProcessLookupError):  # it has died of an earlier kill
+                with suppress(ProcessLookupError):  # an earlier kill ended it
                     os.kill(worker, signal.SIGKILL)
         if what in ("everything", "the master"):
             self.server.start()
@@ -108,7 +109,7 @@ class Storm:
         self.server.start()
 
     def check(self) -> Snapshot:
-        """Find what was acknowledged and is not there, and what is half there."""
+        """Find acknowledged changes that are lost, and changes that are stored in part."""
         answered, snapshot = self.writers.answered, Snapshot(self.server.database)
         begun = {change.key for change in self.writers.changes}
         self.note("lost", *[f"acknowledged, but not there: {key}" for key in answered - snapshot.keys.keys()])
@@ -118,7 +119,7 @@ class Storm:
         return snapshot
 
     def calm_down(self) -> None:
-        """Let every event arrive, stop the server, and look at what has arrived."""
+        """Let every event arrive, stop the server, and check the events that arrived."""
         for recorder in self.recorders:
             recorder.change("up")
         wait_until(lambda: not self.server.rows("SELECT 1 FROM delivery WHERE status != 'delivered' LIMIT 1"))
@@ -134,7 +135,7 @@ class Storm:
         self.count["events"] = len(snapshot.events)
 
     def overtaken(self, recorder: Recorder, snapshot: Snapshot) -> Iterator[str]:
-        """Events that arrived after a later one of the same client, where README.md does not allow that."""
+        """Yield events that arrived after a later one of their client, unless README.md allows it."""
         place = {id: number for number, id in reversed([*enumerate(recorder.accepted)])}  # the first time
         ids = {key_of(event): id for id, event in snapshot.events.items()}
         times = {id: datetime.fromisoformat(event["timestamp"]) for id, event in snapshot.events.items()}
@@ -149,13 +150,13 @@ class Storm:
 def storms(run: Run, make_receiver: Callable[[], Receiver]) -> None:
     """Have a storm with one worker, and one with three, and write what they found to the table.
 
-    The one worker has a slow disk and many clients, so that each commit that a kill prevents is one that
-    several writers share.
+    The single worker has a slow disk and many clients. So several writers share each commit that a kill
+    prevents.
     """
     count: Counter[str] = Counter()
     slowest_stop = 0.0
     slow = {} if NO_SLOW_DISK else slow_disk(run.folder, SYNC_MS)
-    # Workers, clients, settings; each until this share of the time is left.
+    # Workers, clients, settings, and the share of the time that is left when the storm ends.
     shares: list[tuple[int, int, dict[str, str], float]] = [(1, 32, slow, 0.55), (3, 6, {}, 0.12)]
     if NO_SLOW_DISK:
         run.found("G1", "kills on a slow disk", f"not done: {NO_SLOW_DISK}")
@@ -186,7 +187,7 @@ def storms(run: Run, make_receiver: Callable[[], Receiver]) -> None:
 
 
 def backlog(run: Run, receiver: Receiver) -> None:
-    """Let events wait for a receiver that is down: they arrive soon after it is back, once each, in order."""
+    """Let events wait for a receiver that is down. They arrive soon after it is back, once each, in order."""
     down, events = (1 if run.is_short else 3), run.count(10_000)
     settings = {"TASKS_DELIVERY__RETRY_SCHEDULE": json.dumps(OUTAGE_SCHEDULE)}
     with run.server("outage", TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **settings) as server:

@@ -1,4 +1,4 @@
-"""A small file system that no other process sees, and which can be full."""
+"""Provide a small file system that no other process sees, and that can be full."""
 
 import ctypes
 import os
@@ -10,9 +10,10 @@ PAGE = 4096
 
 
 def own_mounts() -> str:
-    """Let this process mount what only it and its children see, and what ends with them; or say why not.
+    """Give this process mounts of its own. Return why that fails, or an empty string.
 
-    Who is not root becomes root of a user namespace, which has to happen before a thread is started.
+    Only this process and its children see the mounts, which end with them. A user who is not root becomes
+    root of a user namespace. This has to happen before a thread is started.
     """
     unshare = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
     if unshare is None:
@@ -29,7 +30,7 @@ def own_mounts() -> str:
 
 
 class Disk:
-    """A file system in memory, of which everything but some pages can be taken."""
+    """A file system in memory. A file in it can take all free pages but a few."""
 
     def __init__(self, folder: Path, pages: int):
         folder.mkdir()
@@ -39,16 +40,16 @@ class Disk:
         self.ballast = os.open(folder / "ballast", os.O_CREAT | os.O_RDWR, 0o600)
 
     def leave(self, pages: int) -> None:
-        """Take all but so many pages, or give back until there are so many."""
+        """Take pages or give them back, until `pages` are free."""
         taken, free = os.fstat(self.ballast).st_blocks * 512 // PAGE, os.statvfs(self.folder).f_bavail
         size = taken + free - pages
         os.ftruncate(self.ballast, max(size, 0) * PAGE)
         if size > 0:
             try:
                 os.posix_fallocate(self.ballast, 0, size * PAGE)
-            except OSError:  # the server has taken some meanwhile
+            except OSError:  # the server took some meanwhile
                 self.leave(pages)
 
     def clear(self) -> None:
-        """Give back everything."""
+        """Give back all pages."""
         os.ftruncate(self.ballast, 0)

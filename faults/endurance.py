@@ -1,8 +1,9 @@
-"""Many clients for minutes: nothing is refused, lost, or left behind, and nothing grows.
+"""Let many clients work for minutes: nothing is refused, lost, or left behind, and nothing grows.
 
-The benchmark's requests come in rounds, each of them once, so that what has to be in the database is known.
-A server without webhooks has one client, then 64 that only write. A second one, which has thousands of tasks
-and sends every event to a healthy receiver, has one client, then 64 mixed ones, then half as many requests.
+The benchmark's requests come in rounds. Each is sent once, so the expected rows of the database are known.
+A server without webhooks has one client, then 64 clients that only write. A second server has thousands of
+tasks and sends every event to a healthy receiver. It has one client, then 64 mixed clients, then half as many
+requests.
 """
 
 import os
@@ -27,18 +28,24 @@ from database import FairLock
 CLIENTS = 64
 # The parts of this part's time; the rest is for starting, and for the checks at the end.
 ONE_CLIENT, WRITERS, MIXED, HALVED = 0.02, 0.08, 0.5, 0.2
-TASKS = 5000  # at first: more than a connection's page cache (2 MB), which soon is as large as it gets
-SETTLED = 10_000  # requests, after which nothing may grow, unless a slow machine has not had twice as many
-MEMORY_MB = 20.0  # may be more after 100 000 requests
-FILES = 2 * 40 + 4  # may be more: threads that had not read before open a connection, of two files each
-THREADS = 40 + 4  # may be more: gunicorn starts its threads as they are needed
-LOG_MB = 64.0  # of the database's log at most, after which `journal_size_limit` truncates it
+# At first. They exceed a connection's page cache (2 MB), which therefore soon reaches its limit.
+TASKS = 5000
+# Nothing may grow after this many requests. A slow machine that does fewer than twice as many starts at half.
+SETTLED = 10_000
+# The accepted growth in 100 000 requests.
+MEMORY_MB = 20.0
+# The possible growth: a thread that reads for the first time opens a connection with two files.
+FILES = 2 * 40 + 4
+# The possible growth: gunicorn starts its threads on demand.
+THREADS = 40 + 4
+# The limit of the database's log: `journal_size_limit` truncates it.
+LOG_MB = 64.0
 KEPT = {f"tasks.db{suffix}" for suffix in ("", "-wal", "-shm", ".server", ".serving", ".sender")}
-# How many of a hundred requests are of each kind.
+# The number of requests of each kind in a hundred.
 WRITES = {"create": 45, "update": 40, "comment": 15}
 MIX = {"get": 20, "list status": 8, "list q common": 4, "context": 4, "find_tasks": 4, "create_task": 2}
 MIX |= {"create": 18, "update": 18, "comment": 10, "create_flow": 4, "refused": 8}
-# What they add to in the database, as `COUNTS` tells it.
+# The names in `COUNTS` that a request of each kind adds to.
 ADDS: dict[str, tuple[str, ...]] = {
     "create": ("tasks", "task.created"),
     "create_task": ("tasks", "task.created"),
@@ -70,7 +77,7 @@ def use_tool(name: str, **arguments: str) -> Request:
 
 
 def requests(kind: str, workspace: Workspace) -> Iterator[Request]:
-    """Requests of one kind, of which each that writes has a text of its own."""
+    """Yield requests of one kind. Each request that writes has a text of its own."""
     if kind in OPERATIONS:
         yield from OPERATIONS[kind].make(workspace)
     elif kind == "find_tasks":
@@ -88,9 +95,9 @@ def requests(kind: str, workspace: Workspace) -> Iterator[Request]:
 
 
 class Sample(NamedTuple):
-    """What a worker uses at a moment."""
+    """The resources that a worker uses at a moment."""
 
-    requests: int  # answered until then
+    requests: int  # answered so far
     memory: float  # MB
     files: int
     threads: int
@@ -99,7 +106,7 @@ class Sample(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """What was measured of some rounds."""
+    """The measurements of some rounds."""
 
     summary: Summary
     samples: list[Sample]
@@ -107,7 +114,7 @@ class Phase(NamedTuple):
 
 
 class Stage:
-    """A server whose gateway does not limit the load, and what it has acknowledged."""
+    """A server whose gateway does not limit the load, and the changes that it acknowledged."""
 
     def __init__(self, run: Run, server: Server, temporary: Path):
         self.run, self.server, self.temporary = run, server, temporary
@@ -141,7 +148,7 @@ class Stage:
         self.results.append(result)
 
     def rounds(self, part: float, shares: dict[str, int], connections: int, pause_ms: float = 0) -> Phase:
-        """Send rounds of requests for a part of the time."""
+        """Send rounds of requests for a part of the time. Return the measurements."""
         ends_at = time.monotonic() + part * self.run.seconds
         before, wrong, samples = len(self.results), len(self.wrong), [self.sample()]
         while len(samples) == 1 or time.monotonic() < ends_at:
@@ -150,13 +157,15 @@ class Stage:
         return Phase(Summary(self.results[before:]), samples, len(self.wrong) - wrong)
 
     def connections(self) -> int:
-        """How many connections of clients the server has not closed."""
+        """Return how many connections of clients the server has not closed."""
         port = f":{int(self.server.base.rpartition(':')[2]):04X}"
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return sum(row[1].endswith(port) and row[3] in ("01", "08") for row in rows)  # also in CLOSE_WAIT
+        # States 01 and 08 are ESTABLISHED and CLOSE_WAIT.
+        return sum(row[1].endswith(port) and row[3] in ("01", "08") for row in rows)
 
     def sample(self) -> Sample:
-        wait_until(lambda: not self.connections())  # those of the load end a moment after it
+        # The connections of the load end a moment after it.
+        wait_until(lambda: not self.connections())
         log, process = Path(f"{self.server.database}-wal"), f"/proc/{self.worker}"
         return Sample(
             sum(result.requests for result in self.results),
@@ -169,11 +178,11 @@ class Stage:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the disk took longer for a commit than writers are let wait behind: they are refused."""
+        """Return whether a commit took so long that the service refuses the writers behind it."""
         return bool(self.wrong) and max(result.max for result in self.results) > FairLock.STALL_SECONDS * 1000
 
     def check(self) -> bool:
-        """Whether what was acknowledged is in the database, and nothing else, and all counters are right."""
+        """Return whether the database contains exactly the acknowledged changes, with right counters."""
         problems, found = list(self.wrong), self.counts()
         if found != self.expected:
             problems.append(
@@ -181,7 +190,7 @@ class Stage:
             )
         if lost := self.titles - {row["title"] for row in self.server.rows("SELECT title FROM task")}:
             problems.append(f"{len(lost)} tasks are lost, such as {min(lost)}")
-        with suppress(AssertionError):  # the doctor tells what is pending
+        with suppress(AssertionError):  # the doctor reports pending deliveries
             wait_until(lambda: not self.server.rows("SELECT 1 FROM delivery WHERE status = 'pending'"), 30)
         doctor = self.server.flask("doctor")
         if doctor.returncode or "pending" in doctor.stdout:
@@ -195,7 +204,7 @@ class Stage:
 
 @contextmanager
 def serving(run: Run, name: str, tasks: int, **settings: str) -> Iterator[Stage]:
-    """A server with so many tasks; no file is left when it has ended, and no bug is in its log."""
+    """Start a server with `tasks` tasks. When it ends, no file is left, and no bug is in its log."""
     folder = run.folder / f"{name}-settings"
     temporary = folder / "temporary"
     temporary.mkdir(parents=True)
@@ -205,7 +214,7 @@ def serving(run: Run, name: str, tasks: int, **settings: str) -> Iterator[Stage]
             server.flask("seed", "--tasks", str(tasks))
         stage = Stage(run, server, temporary)
         yield stage
-        server.allow_bugs = stage.is_slow  # the log says what the database did
+        server.allow_bugs = stage.is_slow  # the log reports the database's delays
         server.stop()
         left = {file.name for file in [*server.database.parent.iterdir(), *temporary.iterdir()]} - KEPT
         if left:
@@ -213,7 +222,7 @@ def serving(run: Run, name: str, tasks: int, **settings: str) -> Iterator[Stage]
 
 
 def without_webhooks(run: Run) -> float:
-    """One client, then many that only write; returns the milliseconds of a write of the one."""
+    """Measure one client, then many that only write. Return the single client's milliseconds a write."""
     with serving(run, "plain", 0) as stage:
         alone = stage.rounds(ONE_CLIENT, WRITES, 1).summary
         figure, kept = f"p50 {alone.p50:.1f} ms, p99 {alone.p99:.1f} ms", alone.p50 < 5 and alone.p99 < 15
@@ -227,7 +236,7 @@ def without_webhooks(run: Run) -> float:
 
 
 def with_webhook(run: Run, port: int, without: float) -> None:
-    """The same with a receiver: one client, the mix, and half as much at random moments."""
+    """Measure the same with a receiver: one client, the mix, and half the rate at random moments."""
     setting = servers.webhook_setting(port, EVERY_EVENT, "at-once")
     with serving(run, "hooked", run.count(TASKS), **setting) as stage:
         alone = stage.rounds(ONE_CLIENT, WRITES, 1).summary
@@ -258,7 +267,7 @@ def tell_mixed(stage: Stage, what: str, phase: Phase) -> None:
 
 
 def tell_growth(run: Run, samples: list[Sample]) -> None:
-    """Write what was used at first, at last, and at most since the worker was warm."""
+    """Write the resources in use at first, at last, and at most since the worker was warm."""
     first, last = samples[0], samples[-1]
     warm = [sample for sample in samples if sample.requests >= min(SETTLED, last.requests // 2)]
     requests = last.requests - warm[0].requests

@@ -1,4 +1,4 @@
-"""What a part of the campaign is given, and what it finds."""
+"""The input of a part of the campaign, and its findings."""
 
 import json
 import random
@@ -13,22 +13,24 @@ from harness import Server, launcher
 
 @dataclass(frozen=True)
 class Finding:
-    """A figure of the table. `kept` is whether a promise was kept, `None` where nothing was promised."""
+    """A row of the table. `kept` says whether a promise was kept; `None` means that nothing was promised."""
 
     part: str
-    goal: str  # its number in the table of goals in faults/README.md; empty for a figure without one
+    # The goal's number in faults/README.md. Empty for a figure without a goal.
+    goal: str
     what: str
     figure: str
     target: str = ""
     kept: bool | None = None
-    is_speed: bool = False  # a target that a slow or busy machine misses: shown, but no error
+    # A slow or busy machine may miss this target. This is shown, but is not an error.
+    is_speed: bool = False
 
 
 class Run:
-    """A part's share of the campaign: its folder, how much it does, and until when.
+    """A part's share of the campaign: its folder, the amount of work, and the time.
 
-    `scale` is 1 in the campaign, and less in the short form. What a part finds is written to a file at
-    once, so that it is not lost if the part does not end.
+    `scale` is 1 in the campaign, and less in the short form. Each finding is written to a file at once, so
+    that it is not lost if the part does not end.
     """
 
     def __init__(self, part: str, folder: Path, seconds: float, scale: float, seed: int):
@@ -43,12 +45,12 @@ class Run:
         return self.scale < 1
 
     def count(self, full: int) -> int:
-        """How many of so many are to be done: at least one."""
+        """Return the part of `full` that has to be done: at least one."""
         return max(1, round(full * self.scale))
 
     @property
     def left(self) -> float:
-        """The seconds that are left."""
+        """Return the seconds that are left."""
         return max(0.0, self.ends_at - time.monotonic())
 
     def rounds(self, full: int) -> Iterator[int]:
@@ -68,7 +70,7 @@ class Run:
         *,
         is_speed=False,
     ) -> None:
-        """Write a figure to the table."""
+        """Write a row of the table."""
         finding = Finding(self.part, goal, what, str(figure), target, kept, is_speed)
         with (self.folder / "findings.jsonl").open("a") as file:
             file.write(json.dumps(asdict(finding)) + "\n")
@@ -79,7 +81,7 @@ class Run:
 
     @contextmanager
     def server(self, name: str = "server", *arguments: str, **settings: str) -> Iterator[Server]:
-        """A server in a folder of its own, which is ended at last."""
+        """Start a server in a folder of its own, and stop it at the end."""
         folder = self.folder / name
         folder.mkdir()
         with contextmanager(launcher)(folder) as launch:
@@ -87,6 +89,6 @@ class Run:
 
 
 def read_findings(folder: Path) -> list[Finding]:
-    """What a part has written to its folder."""
+    """Return the findings that a part wrote to its folder."""
     file = folder / "findings.jsonl"
     return [Finding(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []

@@ -34,12 +34,13 @@ CHECKS = [
     *("response_schema_conformance", "response_headers_conformance"),
 ]
 LONG_WAITS = {str(seconds) for seconds in range(2, 26)}
-EXAMPLES = 20  # of each operation, of which half must be refused
+# For each operation. The service must refuse half of them.
+EXAMPLES = 20
 
 
 @contextmanager
 def prepared(run: Run) -> Iterator[Server]:
-    """A server with a workspace full of data, a gateway route without limits, a webhook, and mail."""
+    """Start a server with a workspace full of data, a gateway route without limits, a webhook, and mail."""
     config = run.folder / "config.toml"
     config.touch(0o600)
     config.write_text(CONFIGURATION)
@@ -52,14 +53,14 @@ def prepared(run: Run) -> Iterator[Server]:
 
 
 def invite(owner: Client, role: str) -> str:
-    """The token of a new member's enrollment link."""
+    """Invite a member, and return the token of the enrollment link."""
     body = {"full_name": "Inés Invited", "role": role, "email": f"{uuid4()}@example.com"}
     invited = owner.data(owner.post("/members/invite", body), 201)
     return invited["enrollment_link"].rpartition("/")[2]
 
 
 def make_keys(owner: Client) -> dict[str, str]:
-    """A key of each role, one that may only read, and none."""
+    """Return a key of each role, a key that may only read, and an empty key."""
     roles = ("owner", "admin", "member", "client")
     joined = {role: owner.data(owner.post(f"/enroll/{invite(owner, role)}"), 201) for role in roles}
     reading = owner.data(owner.post("/keys", {"name": "reads", "scope": "read"}), 201)
@@ -68,16 +69,18 @@ def make_keys(owner: Client) -> dict[str, str]:
 
 @schemathesis.hook
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-    """Whether it is one: a text is trimmed before its length is checked; in a form everything is text.
+    """Return whether a failure counts.
 
-    A line of over 4094 bytes is refused for every path (README.md), which is in no operation's responses.
+    An accepted text that is too long does not count: a text is trimmed before its length is checked. An
+    accepted wrong type in a form does not: in a form everything is text. 414 does not: a line of over 4094
+    bytes is refused for every path (README.md), and no operation documents that.
     """
     is_right = "maxLength" in str(failure) or case.media_type == "multipart/form-data"
     return not (is_right and isinstance(failure, AcceptedNegativeData)) and response.status_code != 414
 
 
 class Cases:
-    """Lets most generated cases reach what exists, and none change the members and keys that we use."""
+    """Generated cases. Most reach existing rows, and none change the members and keys in use here."""
 
     def __init__(self, run: Run, server: Server, owner: Client, keys: dict[str, str]):
         self.run, self.server, self.owner, self.keys = run, server, owner, keys
@@ -87,7 +90,7 @@ class Cases:
         schemathesis.hook("before_call")(lambda context, case, kwargs: self.prepare(case))
 
     def prepare(self, case: Any) -> None:
-        """Let a case reach what exists in most cases, with the key of an owner in half of them."""
+        """Make most cases reach existing rows, and half of them use the key of an owner."""
         if key := self.keys[self.run.random.choice(["owner"] * len(self.keys) + [*self.keys])]:
             case.headers["Authorization"] = f"Bearer {key}"
         if str((case.query or {}).get("wait")) in LONG_WAITS:
@@ -98,7 +101,7 @@ class Cases:
             case.path_parameters["id"] = NOBODY
 
     def lead_to_what_exists(self, case: Any) -> None:
-        """Replace the ids of a request, its token, session or version."""
+        """Replace a request's ids, token, session or version with existing ones."""
         self.lead_to_a_project(case.body)
         if case.path == "/api/v1/session" and case.method == "DELETE":
             case.headers.pop("Authorization", None)
@@ -111,12 +114,12 @@ class Cases:
             case.headers["If-Match"] = "*"
 
     def sign_in(self) -> str:
-        """A cookie with a new session of the owner."""
+        """Return a cookie with a new session of the owner."""
         answer = self.owner.post("/session", {"api_key": self.keys["owner"]})
         return answer.headers["Set-Cookie"].partition(";")[0]
 
     def lead_to_a_project(self, body: Any) -> None:
-        """Let what a body creates, or each task of its list, belong to a project that exists."""
+        """Give the body, and each task of its list, the id of an existing project."""
         if isinstance(body, list):
             for number, item in enumerate(body):
                 self.lead_to_a_project(item)
@@ -129,7 +132,7 @@ class Cases:
 
 
 def select_ids(path: str) -> str:
-    """The SELECT of the ids with which something exists at a path of the document."""
+    """Return the SELECT of the ids that exist for a path of the document."""
     if part := re.search(r"{(\w+)_id}", path):
         return f"SELECT task_id AS id, id AS {part[1]}_id FROM {part[1]}"
     name, tables = path.split("/")[3], {"keys": "api_key", "deliveries": "delivery"}
@@ -137,17 +140,17 @@ def select_ids(path: str) -> str:
 
 
 def explore(run: Run, base: str, spec: Row, tally: Tally) -> None:
-    """Count what schemathesis sends by the document, and keep what its checks find."""
+    """Count the requests that schemathesis makes from the document, and keep the findings of its checks."""
     schema = schemathesis.openapi.from_dict(spec)
     config = schema.config
     config.base_url, config.seed, config.max_time = base, run.random.getrandbits(32), int(run.left) + 1
     config.continue_on_failure, config.suppress_health_check = True, [HealthCheck.all]
     config.generation.with_security_parameters = False
     config.checks.update(included_check_names=CHECKS)
-    config.checks.negative_data_rejection.expected_statuses = ["4xx"]  # 412 too, which is none by default
+    config.checks.negative_data_rejection.expected_statuses = ["4xx"]  # includes 412
     config.phases.coverage.enabled = not run.is_short
     config.phases.fuzzing.generation.max_examples = run.count(EXAMPLES)
-    config.phases.stateful.enabled = False  # it is slower than the others, and mostly reads what is empty
+    config.phases.stateful.enabled = False  # slow, and mostly reads empty lists
     tally.operations |= {o["operationId"] for methods in spec["paths"].values() for o in methods.values()}
     for event in from_schema(schema).execute():
         if isinstance(event, events.ScenarioFinished):
@@ -185,5 +188,6 @@ def run(run: Run) -> None:
             messages.call_tools(keys, 4000)
             del document.spec["paths"][GATEWAY]
             explore(run, server.base, document.spec, tally)
-        finally:  # before the server ends, which fails if there is a bug in its log
+        # Before the server ends: its end fails if its log contains a bug.
+        finally:
             tally.report(run)

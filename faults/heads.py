@@ -39,9 +39,9 @@ HEADERS += [b"X: " + b"y" * 16_000, b"X: " + b"y" * 17_000]
 
 
 def odd_heads(run: Run, base: str, key: str, tally: Tally, cases: int) -> None:
-    """Send so many, of which each answer is JSON and no 5xx.
+    """Send `cases` odd heads. Each response must be JSON, and not a 5xx.
 
-    501 is what RFC 9112 asks for where the transfer coding is not known.
+    501 is allowed: RFC 9112 asks for it if the transfer coding is unknown.
     """
     address, random = (urlsplit(base).hostname, urlsplit(base).port), run.random
     for _ in range(cases):
@@ -61,7 +61,7 @@ def odd_heads(run: Run, base: str, key: str, tally: Tally, cases: int) -> None:
 
 
 def exchange(address: Any, sent: bytes) -> bytes:
-    """What is answered to these bytes, after which nothing is sent."""
+    """Send these bytes, close the sending side, and return the response."""
     received = b""
     with socket.create_connection(address, PATIENCE) as line:
         line.sendall(sent)

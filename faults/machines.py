@@ -1,4 +1,4 @@
-"""Runs a state machine until a part's time is over, and finds the shortest steps to what it breaks."""
+"""Run a state machine until a part's time is over, and find the shortest steps to a failure."""
 
 import sys
 import time
@@ -20,12 +20,12 @@ QUIET = settings(
     max_examples=9,  # of ten and more, hypothesis makes the first ones by repeating the simplest step
     suppress_health_check=list(HealthCheck),
 )
-SHORTEN_SECONDS = 30.0  # for making the steps to a failure fewer
+SHORTEN_SECONDS = 30.0  # to reduce the steps to a failure
 MOST_SHOWN = 3000  # characters of these steps
 
 
 class TimeIsOver(BaseException):
-    """Ends an example: hypothesis lets through what is no `Exception`."""
+    """Ends an example: hypothesis only catches an `Exception`."""
 
 
 @dataclass
@@ -35,13 +35,13 @@ class Exploration:
     ends_at: float
     examples: int = 0
     steps: int = 0
-    failure: str = ""  # in one line: the steps, and what was wrong after them
+    failure: str = ""  # in one line: the steps and the problem
     length: int = 0  # of the steps to the failure
     is_over: bool = False
 
 
 class Machine(RuleBasedStateMachine):
-    """A state machine of the campaign. Its rules tell what they send and what comes, line by line."""
+    """A state machine of the campaign. Its rules print each request and each response on a line."""
 
     exploration: Exploration
 
@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def a_step_is_done(self) -> None:
-        """End the example if the time is over; the first one is always done."""
+        """End the example if the time is over. The first example is always completed."""
         exploration = self.exploration
         exploration.steps += 1
         exploration.is_over |= exploration.examples > 1 and time.monotonic() > exploration.ends_at
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
             raise TimeIsOver
 
     def teardown(self) -> None:
-        """Keep the failure that is under way, if it took fewer steps than the one before."""
+        """Keep the current failure, if it took fewer steps than the previous one."""
         failure, exploration, length = sys.exception(), self.exploration, len(self.lines)
         if not isinstance(failure, Exception) or isinstance(failure, HypothesisException):
             return
@@ -75,7 +75,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def explore(run: Run, machine: Callable[[], Machine], most_steps: int = 50) -> Exploration:
-    """Do examples of a machine until the part's time is over, or until one fails, which becomes a fault."""
+    """Run examples of a machine until the part's time is over, or until one fails. A failure is a fault."""
     exploration = Exploration(run.ends_at)
 
     def make() -> Machine:
@@ -84,13 +84,15 @@ def explore(run: Run, machine: Callable[[], Machine], most_steps: int = 50) -> E
         made.exploration = exploration
         return made
 
-    set_hypothesis_home_dir(run.folder / "hypothesis")  # by default it is in the working directory
+    # Hypothesis would use the working directory by default.
+    set_hypothesis_home_dir(run.folder / "hypothesis")
     options = settings(QUIET, stateful_step_count=most_steps)
     while not (exploration.failure or exploration.is_over):
         try:
             seeded: Any = seed(run.random.getrandbits(32))(make)
             run_state_machine_as_test(seeded, settings=options)
-        except (TimeIsOver, Exception):  # the end may look as if the steps were not repeatable
+        # At the end, hypothesis may report that the steps cannot be repeated.
+        except (TimeIsOver, Exception):
             if not (exploration.failure or exploration.is_over):
                 raise
     if exploration.failure:

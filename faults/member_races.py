@@ -1,4 +1,4 @@
-"""Requests about one member at once: many uses of a link, of whom one joins (G14), and pairs of requests."""
+"""Send requests about one member at once: many uses of one link (one joins, G14), and pairs of requests."""
 
 from itertools import count
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ USES = 100  # of one link, at once
 
 
 def invite(connection: Connection, email: str, role: str) -> dict[str, str]:
-    """Invite somebody; returns id, address, and the token of the link."""
+    """Invite somebody. Return the id, the address, and the token of the link."""
     body = {"email": email, "full_name": "A", "role": role}
     data = connection.ask("POST", f"{API}/members/invite", OWNER_KEY, body)[1]["data"]
     token = data["enrollment_link"].rpartition("/")[2]
@@ -22,7 +22,7 @@ def invite(connection: Connection, email: str, role: str) -> dict[str, str]:
 def join_at_once(connections: list[Connection], token: str) -> tuple[int, int]:
     """Use an enrollment link over all connections at once, by the page and by the API in turn.
 
-    Returns how many joined, and how many were told that the link is gone.
+    Return how many joined, and how many got the answer that the link is gone.
     """
     for number, connection in enumerate(connections):
         connection.send("POST", f"{API if number % 2 else ''}/enroll/{token}")
@@ -31,7 +31,7 @@ def join_at_once(connections: list[Connection], token: str) -> tuple[int, int]:
 
 
 def check_enrollment(run: Run, server: Server) -> None:
-    """Invite somebody, and let many use the link at once, in one round after the other."""
+    """Invite somebody, and let many use the link at once. Repeat that in rounds."""
     rounds, kept = run.count(40), 0
     with connected(server, USES) as connections:
         for number in range(rounds):
@@ -46,13 +46,14 @@ def check_enrollment(run: Run, server: Server) -> None:
     run.found("G14", what, f"{kept} times", "each time", kept == rounds)
 
 
-Request = tuple[str, str, str, dict[str, str] | None]  # whose key, method, path, body
+Request = tuple[str, str, str, dict[str, str] | None]  # the key's holder, method, path, body
 
 
 class Pair(NamedTuple):
-    """Two requests about a member, who has joined or not, and what may come of them.
+    """Two requests about a member, whether the member has joined, and the possible outcomes.
 
-    An outcome is both statuses, and what the new key or link is answered afterwards (0 without one).
+    An outcome consists of both statuses and the status that the new key or link gets afterwards. The last
+    one is 0 if no key or link was made.
     """
 
     role: str
@@ -77,7 +78,8 @@ PAIRS = [
     Pair("member", False, ENROLL, REMOVE, {(201, 200, 401), (410, 200, 0)}),
     Pair("member", False, ENROLL, RENEW_LINK, {(201, 201, 200), (410, 201, 200)}),
     Pair("member", False, ENROLL, REVOKE_LINK, {(201, 404, 200), (410, 200, 0)}),
-    # What an admin made for somebody ends with the promotion to owner, after which the admin makes nothing.
+    # A promotion to owner ends the keys and links that an admin made for that member. Afterwards the admin
+    # may not make any.
     Pair("member", False, PROMOTE, ADMIN_RENEWS_LINK, {(200, 201, 410), (200, 403, 0)}),
     Pair("member", True, PROMOTE, ADMIN_MAKES_KEY, {(200, 201, 401), (200, 403, 0)}),
     Pair("member", True, REMOVE, MAKE_OWN_KEY, {(200, 201, 401), (200, 401, 0)}),
@@ -86,14 +88,14 @@ PAIRS = [
 
 
 class Members:
-    """Members who are made for one pair of requests each."""
+    """New members, each for one pair of requests."""
 
     def __init__(self, connections: list[Connection]):
         self.connections, self.numbers = connections, count()
         self.keys = {"owner": OWNER_KEY, "admin": self.make("admin", has_joined=True)["key"], "nobody": ""}
 
     def make(self, role: str, *, has_joined: bool) -> dict[str, str]:
-        """Invite somebody, who then joins if told; returns id, address, token, and key."""
+        """Invite somebody, and join if `has_joined`. Return the id, the address, the token, and the key."""
         made = invite(self.connections[0], f"pair-{next(self.numbers)}@example.com", role)
         if has_joined:
             joined = self.connections[0].ask("POST", f"{API}/enroll/{made['token']}")[1]
@@ -101,7 +103,7 @@ class Members:
         return made | {"key": ""}
 
     def outcome(self, pair: Pair, *, swapped: bool) -> tuple[int, int, int]:
-        """Send both requests at once; `swapped` sends the second one a little earlier."""
+        """Send both requests at once and return the outcome. `swapped` sends the second one first."""
         made = self.make(pair.role, has_joined=pair.has_joined)
         keys = self.keys | {"self": made["key"]}
         both = [(pair.first, self.connections[0]), (pair.second, self.connections[1])]
@@ -112,7 +114,7 @@ class Members:
         return first, second, self.worth(one.get("data", {}) | other.get("data", {}))
 
     def worth(self, data: dict[str, Any]) -> int:
-        """The answer to the key or the link that these answers hold."""
+        """Return the status that the key or the link in `data` gets."""
         if "api_key" in data:
             return self.connections[0].ask("GET", f"{API}/me", data["api_key"])[0]
         if "enrollment_link" in data:

@@ -27,19 +27,19 @@ VALUES = st.recursive(
     max_leaves=6,
 ) | st.integers(1, 40).map(lambda depth: json.loads("[" * depth + "]" * depth))
 WORDS = st.text("aß漢 1", min_size=1, max_size=20).filter(str.strip)
-# What names of fields refer to.
+# The values that fields refer to, by the fields' names.
 FLOW = "SELECT id AS flowId, id AS token, revision AS expectedRevision FROM flow"
 TASK = "SELECT id AS task_id, project_id AS project, version AS if_version FROM task"
 TOGETHER = 8  # messages of one example, since Hypothesis takes a while for each
 
 
 def mostly(usual: st.SearchStrategy, other: st.SearchStrategy = VALUES) -> st.SearchStrategy:
-    """The usual in 19 of 20 cases."""
+    """Return a strategy that draws from `usual` in 19 of 20 cases."""
     return st.integers(0, 19).flatmap(lambda number: usual if number else other)
 
 
 def fitting(schema: Row) -> st.SearchStrategy:
-    """Values that fit a schema of the few kinds that actions and tools have."""
+    """Return values that fit a schema. Supports the few kinds of schemas that actions and tools use."""
     if "const" in schema or "enum" in schema:
         return st.sampled_from(schema.get("enum") or [schema["const"]])
     if "properties" in schema:
@@ -56,13 +56,13 @@ def fitting(schema: Row) -> st.SearchStrategy:
 
 
 def newest(run: Run, server: Server, select: str) -> Row:
-    """One of the newest rows that a query finds; empty if there is none."""
+    """Return one of the newest rows that a query finds, or an empty dict."""
     rows = server.rows(f"{select} ORDER BY rowid DESC LIMIT 30")
     return run.random.choice(rows) if rows else {}
 
 
 class Messages:
-    """Posts generated messages, most of which refer to what exists, and counts the answers."""
+    """Posts generated messages and counts the responses. Most messages refer to existing rows."""
 
     def __init__(self, run: Run, server: Server, tally: Tally):
         self.run, self.server, self.tally = run, server, tally
@@ -73,7 +73,7 @@ class Messages:
         return self.session.post(self.server.base + path, json=body, headers=headers, timeout=PATIENCE)
 
     def each(self, messages: st.SearchStrategy, count: int, send: Callable[[Any], None]) -> None:
-        """Send so many generated messages, or as many as the time is enough for."""
+        """Send `count` generated messages, or fewer if the time is over."""
 
         @seed(self.run.random.getrandbits(32))
         @settings(QUIET, phases=[Phase.generate], max_examples=self.run.count(count // TOGETHER))
@@ -85,17 +85,17 @@ class Messages:
         send_some()
 
     def leading(self, select: str, fields: Row) -> Row:
-        """The fields, mostly with the values of what exists in place of those that refer to it."""
+        """Return the fields. Most times, the fields that refer to a row get the values of an existing row."""
         row = newest(self.run, self.server, select) if self.run.random.random() < 0.9 else {}
         return fields | {name: value for name, value in row.items() if name in fields}
 
     def examine(self, source: str, name: str, answer: Any, ok: bool, check: Callable[[], None]) -> None:
-        """Count an answer, and keep what is wrong with it."""
+        """Count a response, and keep its fault if it has one."""
         self.tally.count(source, name, ok=ok)
         try:
             assert answer.status_code < 500, f"status {answer.status_code}"
             check()
-        except (AssertionError, ValueError, LookupError) as problem:  # such as what is no JSON
+        except (AssertionError, ValueError, LookupError) as problem:  # such as a body that is not JSON
             what, sent = str(problem).split("\n")[0], f"{answer.request.url} {answer.request.body!r:.300}"
             example = f"{sent} -> {answer.status_code} {answer.text[:200]}: {what}"
             self.tally.fault(f"{source}: {name}: {what[:80]}", example)
@@ -114,14 +114,14 @@ class Messages:
 
             def check() -> None:
                 document.validate(answer, GATEWAY, "post")
-                assert answer.json()["ok"] == answer.ok, "ok is not what the status says"
+                assert answer.json()["ok"] == answer.ok, "ok differs from the status"
 
             self.examine("gateway", name if name in names else "", answer, answer.ok, check)
 
         self.each(mostly(st.one_of([fitting(action) for action in actions])), count, send)
 
     def call_tools(self, keys: dict[str, str], count: int) -> None:
-        """Send messages to `/mcp`, most of which call tools as these are listed, with any key."""
+        """Send messages to `/mcp` with any key. Most of them call tools as `tools/list` describes them."""
         headers = {role: {"Authorization": f"Bearer {key}"} if key else {} for role, key in keys.items()}
         first = {"jsonrpc": "2.0", "id": 0, "method": "tools/list"}
         tools = self.post("/mcp", first, headers["owner"]).json()["result"]["tools"]
@@ -153,13 +153,13 @@ class Messages:
 
 
 def rpc(method: st.SearchStrategy, params: st.SearchStrategy) -> st.SearchStrategy:
-    """Requests of JSON-RPC."""
+    """Return a strategy for requests of JSON-RPC."""
     fields = {"jsonrpc": st.just("2.0"), "id": st.integers(0, 99), "method": method, "params": params}
     return st.fixed_dictionaries({name: mostly(value) for name, value in fields.items()})
 
 
 def check_rpc(body: Any, answer: requests.Response) -> None:
-    """The answer is one of JSON-RPC to this request, and no bug."""
+    """Assert that the response answers this request in JSON-RPC, and reports no bug."""
     if answer.status_code == 202:
         assert not answer.content, "an answer to a notification"
         return

@@ -1,4 +1,4 @@
-"""Where canary.py puts secrets: `<<name>>`, or `<<>>` with the name of its row, is a secret of its own."""
+"""List the places of canary.py's secrets. `<<name>>` is a secret; `<<>>` takes the name of its row."""
 
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ class Provider(NamedTuple):
     content: str
 
 
-# A program notes what it was given, and then does what follows.
+# A program notes its environment and arguments, and then runs the lines that follow.
 PROGRAM = """#!PYTHON
 import json, os, sys
 print(dict(os.environ), open("/proc/self/cmdline").read(), file=open("FOLDER/given-to-programs", "a"))
@@ -51,7 +51,7 @@ PROVIDERS = (
     Provider("json", "file", "path", "", "/a", 0o600, '{"a": "<<secret of the route json>>"}'),
     Provider("program", "exec", "command", GIVEN, "a", 0o700, PROGRAM + ANSWER),
     Provider("open", "file", "path", SINGLE, "value", 0o644, "<<secret in a file that others can read>>"),
-    Provider("broken", "file", "path", "", "/a", 0o600, '{"a": "<<secret in a file that is no JSON>>"'),
+    Provider("broken", "file", "path", "", "/a", 0o600, '{"a": "<<secret in a file that is not JSON>>"'),
     Provider("fails", "exec", "command", "", "a", 0o700, PROGRAM + 'sys.exit("<<secret of a failure>>")'),
     Provider("prints", "exec", "command", "", "a", 0o700, PROGRAM + 'print("<<secret without protocol>>")'),
 )
@@ -91,7 +91,7 @@ REQUESTS = (
     Sent("wrong token of a calendar", "GET", "/calendar/tms_<<>>.ics", NONE),
     Sent("a calendar's token as a key", "GET", "/api/v1/me?key=<<token of the second calendar>>"),
     Sent(
-        "sign-in header of who is no proxy",
+        "sign-in header of a client that is not a proxy",
         "GET",
         "/",
         NONE | {"Remote-Email": "<<>>", "Accept": "text/html"},
@@ -112,10 +112,10 @@ REQUESTS = (
     Sent("broken action", "POST", AGENT, RIGHT, '{"action": "get_flow", "secret": "<<>>"'),
 )
 
-# What a proxy sends that says who signs in.
+# The request of a proxy that names the member who signs in.
 ENTER = "GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\nRemote-Email: {}\r\n\r\n"
 
-# Heads that gunicorn refuses itself, or that are followed by what is no request.
+# Heads that gunicorn refuses itself, or that are followed by bytes that are not a request.
 HEADS = {
     "a header without a colon": "GET /api/v1/me HTTP/1.1\r\nAuthorization Bearer <<>>\r\n\r\n",
     "the name of a header": "GET /api/v1/me HTTP/1.1\r\nAuthorization Bearer <<>>: x\r\n\r\n",

@@ -1,7 +1,7 @@
 """Change a module in one place at a time, and see whether its tests notice: `make mutate ARGS=models.py`.
 
-cosmic-ray makes thousands of mutants, in the files that you edit; mutmut calls functions of its own
-process, where our tests start servers. This tries a few at random, on a copy of the project.
+This program tries a few mutants at random, on a copy of the project. cosmic-ray makes thousands, in the files
+that you edit. mutmut calls functions in its own process, but these tests start servers.
 """
 
 import argparse
@@ -25,7 +25,7 @@ LEFT_OUT = (".git", ".*_cache", ".npm", "*.db*", "config.toml")
 
 
 def mutants(source: bytes) -> Iterator[tuple[int, int, str]]:
-    """Yield the beginning and end, in bytes, of what to replace, and by what."""
+    """Yield the beginning and the end of each place to replace, in bytes, and the replacement."""
     begins = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
     for node in ast.walk(ast.parse(source)):
         changed, text = node, ""
@@ -46,14 +46,14 @@ def mutants(source: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 def run(words: list[str], folder: Path, seconds: float | None) -> tuple[int, str]:
-    """Run the tests; return their exit code and output. After `seconds` they hang, and so have failed."""
+    """Run the tests. Return their exit code and output. Tests that take longer than `seconds` have failed."""
     with subprocess.Popen(
         words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as tests:
         try:
             output = tests.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
-            os.killpg(tests.pid, signal.SIGKILL)  # with the servers that they have started
+            os.killpg(tests.pid, signal.SIGKILL)  # and the servers that they started
             return 1, ""
         return tests.returncode, output
 
@@ -61,7 +61,11 @@ def run(words: list[str], folder: Path, seconds: float | None) -> tuple[int, str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module")
-    parser.add_argument("tests", nargs="*", help="test files (those of its name, else the quick ones)")
+    parser.add_argument(
+        "tests",
+        nargs="*",
+        help="test files (default: the ones named after the module, or else the quick tests)",
+    )
     parser.add_argument("--count", type=int, default=20, help="how many places (20)")
     parser.add_argument("--seed", type=int, default=0, help="which places")
     asked = parser.parse_args()

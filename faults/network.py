@@ -1,4 +1,4 @@
-"""The network: what clients, receivers and a proxy may do to a server, and what the others notice of it."""
+"""Let clients, receivers and a proxy misbehave, and check that other clients are still served."""
 
 import resource
 import shutil
@@ -16,8 +16,10 @@ from unruly import MISBEHAVIOURS, Target, new_target, storm
 from writers import Writers, working
 
 THREADS = 40  # of gunicorn.conf.py
-MOST_THREADS = THREADS + 3  # the main one, the sweeper and the deadlines' too
-CLIENTS = THREADS // 2  # misbehave side by side, so that some threads are left for others
+# The others are the main thread, the sweeper and the thread of the deadlines.
+MOST_THREADS = THREADS + 3
+# The clients that misbehave side by side. Some threads are left for others.
+CLIENTS = THREADS // 2
 
 
 def run(run: Run) -> None:
@@ -46,7 +48,7 @@ def hostile_clients(run: Run) -> None:
 
 
 def beside_a_storm(run: Run, target: Target, seconds: float) -> None:
-    """Have clients misbehave in every way while others work."""
+    """Let clients misbehave in every way while others work."""
     with Writers(target.server, target.project, 2) as others:
         done = storm(target, CLIENTS, seconds, run.random)
     wrong = sorted({problem for problem in done if problem})
@@ -58,7 +60,7 @@ def beside_a_storm(run: Run, target: Target, seconds: float) -> None:
 
 
 def idle_connections(run: Run, target: Target, many: int) -> None:
-    """Open many connections, half of which have been used, and see that others are served meanwhile."""
+    """Open many connections, use half of them, and check that others are served meanwhile."""
     with ExitStack() as ends:
 
         def ask() -> float:
@@ -77,7 +79,7 @@ def idle_connections(run: Run, target: Target, many: int) -> None:
 
 
 def stall(server: Server, many: int) -> list[Line]:
-    """Begin so many requests, and stop in the middle of their bodies."""
+    """Begin `many` requests, and stop in the middle of their bodies."""
     lines = [Line(server) for _ in range(many)]
     for line in lines:
         line.send("POST", "/tasks", [JSON, "Content-Length: 100"], b'{"title": ')
@@ -85,7 +87,7 @@ def stall(server: Server, many: int) -> list[Line]:
 
 
 def stalled_bodies(run: Run, seconds: float) -> None:
-    """Stop in the middle of as many bodies as there are threads, but one, and then of more than these."""
+    """Stall bodies in all threads but one, and then stall more bodies than there are threads."""
     with run.server("stalled", BOUND_READ_SECONDS=str(seconds)) as server:
         quiet = working(server, 1, seconds / 2)
         lines = stall(server, THREADS - 1)
@@ -110,9 +112,9 @@ def stalled_bodies(run: Run, seconds: float) -> None:
 
 
 def held(server: Server) -> tuple[int, int]:
-    """How many threads the server's worker has, and how many open files besides those of the database.
+    """Return how many threads the server's worker has, and how many open files besides the database's files.
 
-    It keeps a connection to that for each thread that once read while the others did.
+    The database's files do not count: each thread that once read beside others keeps a connection open.
     """
     process, files = Path(f"/proc/{server.children()[0]}"), 0
     for file in (process / "fd").iterdir():
@@ -122,7 +124,7 @@ def held(server: Server) -> tuple[int, int]:
 
 
 def nothing_is_held(run: Run, server: Server, target: Target, files: int) -> None:
-    """See that no slot of uploads, thread or file is in use for clients that have gone."""
+    """Check that no upload slot, thread or file is in use for clients that have gone."""
     owner = server.client()
     status = owner.request("POST", target.files, files={"file": ("f", b"x")}).status_code
     if status != 201:

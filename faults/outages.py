@@ -1,4 +1,4 @@
-"""Receivers with outages of all kinds, and what waits for them."""
+"""Receivers with outages of all kinds."""
 
 import json
 import threading
@@ -8,8 +8,8 @@ from harness import PATIENCE, Call, Receiver, hook
 from snapshot import Snapshot
 
 MODES = ["up", "up", "up", "refuses", "fails", "hangs", "hangs"]  # how a receiver behaves
-# Short waits, so that much is tried again; a healthy receiver may miss them on a busy machine, which is an
-# outage too.
+# Short waits, so that the service retries often. On a busy machine a healthy receiver may be too slow for
+# them. This is an outage too.
 SHORT_WAITS = {
     "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1",
     "TASKS_DELIVERY__TIMEOUT_SECONDS": "2",
@@ -18,7 +18,7 @@ SHORT_WAITS = {
 
 
 class Recorder:
-    """A receiver that notes what it gets, and has outages of each of the `MODES`."""
+    """A receiver that notes the events that it accepts, and has outages of each of the `MODES`."""
 
     def __init__(self, receiver: Receiver, name: str):
         self.receiver, self.name, self.mode = receiver.up(), name, "up"
@@ -45,7 +45,7 @@ class Recorder:
         changed.set()
 
     def problems(self, stored: Snapshot) -> Iterator[str]:
-        """What is wrong with what arrived, other than its order."""
+        """Yield what is wrong with the events that arrived, except their order."""
         for call in self.receiver.all_here():
             id = call.headers["webhook-id"]
             if call.body != stored.bodies.get(id):
@@ -55,6 +55,6 @@ class Recorder:
 
 
 def environment(recorders: list[Recorder], **others: str) -> dict[str, str]:
-    """The environment of a server that sends everything to these receivers."""
+    """Return the environment of a server that sends everything to these receivers."""
     webhooks = [hook(recorder.receiver, name=recorder.name) for recorder in recorders]
     return {"TASKS_WEBHOOKS": json.dumps(webhooks), **SHORT_WAITS, **others}

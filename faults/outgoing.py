@@ -1,4 +1,4 @@
-"""What hostile receivers cost: the time of exchanges, of requests that wait for them, of others' events."""
+"""Measure hostile receivers' cost: the time of exchanges, of requests that wait, and of others' events."""
 
 import gzip
 import json
@@ -24,19 +24,21 @@ TRIED = """
 """
 
 
-TLS_HELLO = bytes.fromhex("160303007a0200007603")  # the beginning of a server's first message
+# The beginning of a TLS server's first message.
+TLS_HELLO = bytes.fromhex("160303007a0200007603")
 BLOCK = b"0" * 65536
-BOMB = gzip.compress(bytes(10_000_000))  # 10 KB, of which any number can follow each other
+# 10 KB. Any number of these can follow each other.
+BOMB = gzip.compress(bytes(10_000_000))
 
 
 def reset(line: socket.socket, stopped: threading.Event) -> None:
-    """Have the connection reset when it is closed."""
+    """Reset the connection when it is closed."""
     line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     line.close()
 
 
 class Bad(NamedTuple):
-    """A way to misbehave, and words of what becomes of a delivery: an error, or "delivered"."""
+    """A way to misbehave, and words of the delivery's outcome: an error, or "delivered"."""
 
     behave: Behaviour
     outcome: str
@@ -53,7 +55,7 @@ BAD: dict[str, Bad] = {
     "dribbles its body": Bad(dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), DELIVERED),
     "dribbles a TLS handshake": Bad(dribble(TLS_HELLO, b"\0"), LATE, tls="none"),
     "has another host's certificate": Bad(send(ACCEPTED), "mismatch", tls="wrong"),
-    "sends 100 Continue for ever": Bad(dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), LATE),
+    "sends 100 Continue without end": Bad(dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), LATE),
     "answers 500 with a cookie": Bad(send(FAILURE), "answered 500"),
     "redirects with a body without end": Bad(dribble(REDIRECT, BLOCK, 0), "answered 302"),
     "sends a header without end": Bad(dribble(OK + b"X: ", BLOCK, 0), "more than"),
@@ -69,7 +71,7 @@ def run(run: Run) -> None:
 
 
 def hostile_receivers(run: Run, deadline: float) -> None:
-    """Send to every kind, and see what came of it, and how long each exchange took."""
+    """Send to receivers of every kind, and check each outcome and the time of each exchange."""
     authority, contexts = certificates(run.folder / "certificates")
     with ExitStack() as ends:
         receivers = {name: Hostile(bad.behave, contexts.get(bad.tls)) for name, bad in BAD.items()}
@@ -94,8 +96,8 @@ def hostile_receivers(run: Run, deadline: float) -> None:
 
 
 def judge_exchanges(run: Run, server: Any, receivers: dict[str, Hostile], deadline: float) -> None:
-    """After two attempts, each has the outcome that it has to have; on a busy machine some came too late."""
-    expected: set[str] = set()  # the receivers that had theirs
+    """Check that each has the expected outcome after two attempts. On a busy machine some may be too late."""
+    expected: set[str] = set()  # the receivers with this outcome
 
     def have_all() -> bool:
         for row in server.rows(TRIED):
@@ -120,11 +122,11 @@ def judge_exchanges(run: Run, server: Any, receivers: dict[str, Hostile], deadli
     run.found("G8", what, f"{longest:.2f} s", f"{most:.1f} s", longest <= most, is_speed=True)
 
 
-# Those that hang, and one that does not ----------------------------------------------------------
+# Receivers that hang, and one that works ---------------------------------------------------------
 
 
 def beside_hanging_receivers(run: Run) -> None:
-    """Work with eight clients, beside receivers that hang and one that is well, and without webhooks."""
+    """Work with eight clients: beside receivers that hang and one healthy receiver, and without webhooks."""
     with run.server("quiet") as server:
         without = working(server, 8, BUDGET)
     late: list[float] = []

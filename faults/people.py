@@ -1,14 +1,14 @@
-"""Members, their keys and links as the contract has them, in memory, to compare with (`roles_model.py`)."""
+"""A model of members, keys and links in memory, which `roles_model.py` compares with the service."""
 
 from dataclasses import dataclass
 
-ROLES = ("owner", "admin", "member", "client")  # each may do what those after it may
+ROLES = ("owner", "admin", "member", "client")  # each includes the rights of the next ones
 ADMINS = ("owner", "admin")
 
 
 @dataclass(eq=False)
 class Person:
-    """A member, also one who is only invited."""
+    """A member, or an invited person who has not joined yet."""
 
     id: str
     email: str
@@ -20,7 +20,7 @@ class Person:
 class Credential:
     """An API key or an enrollment link.
 
-    `makers` are who made it and, where that was done with a key, that key's makers.
+    `makers` contains the member who made it. If that member used a key, it also contains that key's makers.
     """
 
     text: str
@@ -32,23 +32,23 @@ class Credential:
 
     @property
     def is_given(self) -> bool:
-        """Whether it works, and somebody else made it."""
+        """Return whether it works, and somebody other than the holder made it."""
         return self.works and self.makers != {self.holder}
 
     @property
     def chain(self) -> frozenset[Person]:
-        """The makers of what is made with this key."""
+        """Return the makers of anything that is made with this key."""
         return self.makers | {self.holder}
 
 
 class Workspace:
-    """Who may do what. What is named after an action returns the statuses that may answer it."""
+    """The rights of all members. A method named after an action returns the possible statuses."""
 
     def __init__(self, key: Credential):
         self.people, self.keys, self.links = [key.holder], [key], list[Credential]()
 
     def refusal(self, key: Credential, allowed: tuple[str, ...]) -> set[int]:
-        """How a write is refused that these roles may do; empty if it is not."""
+        """Return the statuses that refuse a write for `allowed` roles, empty if the key may do it."""
         if not key.works:
             return {401}
         return {403} if key.holder.role not in allowed or key.scope == "read" else set()
@@ -57,7 +57,7 @@ class Workspace:
         return next((person for person in self.people if person.email == email), None)
 
     def involved(self) -> list[Person]:
-        """Those who made a key or link for somebody else, or got one, or else everybody."""
+        """Return the members who made a key or link for another, or got one, or else all members."""
         given = [credential.chain for credential in self.keys + self.links if credential.is_given]
         return [one for one in self.people if any(one in chain for chain in given)] or self.people
 
@@ -65,7 +65,7 @@ class Workspace:
         return [one for one in self.people if one.role == "owner" and one.has_joined] == [person]
 
     def manages(self, actor: Person, other: Person) -> bool:
-        """Whether the actor may manage the keys and the link of somebody else."""
+        """Return whether the actor may manage the keys and the link of `other`."""
         return actor.role == "owner" or (actor.role == "admin" and other.role != "owner")
 
     # Members
@@ -84,7 +84,10 @@ class Workspace:
         return {409} if self.is_last_owner(person) else {200}
 
     def role_is_changed(self, key: Credential, person: Person, role: str) -> None:
-        """What others made for a new owner ends, and what somebody with fewer rights now made for others."""
+        """Change the role, and end keys and links.
+
+        These are the ones that others made for a new owner, or that a demoted member made for others.
+        """
         if ROLES.index(role) > ROLES.index(person.role):
             self.end_what_was_made_by(person)
         if role == "owner":
@@ -131,7 +134,7 @@ class Workspace:
         self.links.append(Credential(token, person, key.chain))
 
     def is_joined(self, link: Credential, id: str, text: str) -> None:
-        """Of what comes of a sign-in link, the link's makers are makers too."""
+        """Use a link. The link's makers are also makers of the key that comes from a sign-in link."""
         makers = link.chain if link.holder.has_joined else frozenset([link.holder])
         link.works = False
         link.holder.has_joined = True
@@ -143,4 +146,4 @@ class Workspace:
     def revoke_key(self, key: Credential, other: Credential) -> set[int]:
         if other.holder is key.holder or self.manages(key.holder, other.holder):
             return {200}
-        return {403} if key.holder.role in ADMINS else {404}  # what one may not see does not exist
+        return {403} if key.holder.role in ADMINS else {404}  # a hidden key does not exist

@@ -1,4 +1,4 @@
-"""Through nginx, with the file of deploy/: no client that misbehaves, and no reload, is a 502 for others."""
+"""Run nginx with the file of deploy/: no misbehaving client and no reload may cause a 502 for others."""
 
 import signal
 import time
@@ -26,7 +26,7 @@ def run(run: Run) -> None:
 
 
 def carries_bodies(run: Run, proxied: Nginx, target: Target) -> None:
-    """Files up to the limit are taken whole, and what is too large is refused, not cut off."""
+    """Check that files up to the limit arrive whole, and that larger files are refused, not cut off."""
     owner, nobody = (Client(f"{proxied.base}/api/v1", key) for key in (OWNER_KEY, None))
     owner.session.verify = nobody.session.verify = proxied.authority
     content = run.random.randbytes(10 * MIB)
@@ -40,7 +40,7 @@ def carries_bodies(run: Run, proxied: Nginx, target: Target) -> None:
 
 
 def carries_load(run: Run, server: Server, target: Target) -> None:
-    """64 connections work while others misbehave and the server reloads."""
+    """Work over 64 connections while others misbehave and the server reloads."""
     seconds, connections, hostile = (1, 8, 4) if run.is_short else (10, 64, 16)
     ends_at, reloads = time.monotonic() + seconds, 0
     others = Writers(target.server, target.project, connections, 0.02)

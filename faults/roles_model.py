@@ -1,4 +1,4 @@
-"""Who may do what after any promotions, removals and revocations, compared with a model (`people.py`)."""
+"""Compare rights after any promotions, removals and revocations with a model (`people.py`)."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from member_races import API, check_enrollment, check_pairs
 from people import ADMINS, ROLES, Credential, Person, Workspace
 
 T = TypeVar("T")
-# One rule does all of them, since hypothesis leaves rules out; the number of tickets is an action's share.
+# One rule does all actions, since hypothesis leaves rules out. The number of tickets is an action's share.
 TICKETS = ["invite"] * 4 + ["join"] * 5 + ["change_role"] * 9 + ["make_key"] * 6 + ["make_link"] * 4
 TICKETS += ["end"] * 3
 
 
 def chosen(items: list[T], number: int) -> T:
-    """The item of this number; the newest one is 0."""
+    """Return the item with this number. The newest item has number 0."""
     return items[-1 - number % len(items)]
 
 
@@ -33,7 +33,7 @@ class RolesMachine(Machine):
         self.workspace = Workspace(self.reset())
 
     def reset(self) -> Credential:
-        """Leave the first owner with the first key, as in a new workspace."""
+        """Leave only the first owner with the first key, as in a new workspace."""
         (first,) = self.server.rows("SELECT min(id) AS id, email FROM member")
         (key,) = self.server.rows("SELECT min(id) AS id FROM api_key")
         statuses = "UPDATE member SET status = iif(id = ?, 'active', 'removed'), role = 'owner'"
@@ -48,12 +48,12 @@ class RolesMachine(Machine):
         self.connection.close()
 
     def key(self, number: int) -> Credential:
-        """The key with this number; those that do not work go last."""
+        """Return the key with this number. Keys that do not work come last."""
         keys = sorted(self.workspace.keys, key=lambda key: not key.works)
         return keys[number % len(keys)]
 
     def do(self, key: Credential, request: str, body: Any, allowed: set[int], roles=ROLES) -> Any:
-        """Send a request, which these roles may; the data of a success."""
+        """Send a request that `roles` may do, and return the data of a success."""
         method, path = request.split()
         status, answer = self.connection.ask(method, API + path, key.text, body)
         told = f"{self.name(key)}: {request} {json.dumps(body)} -> {status}"
@@ -80,7 +80,7 @@ class RolesMachine(Machine):
         role=st.sampled_from(ROLES),
     )
     def act(self, act: str, key: int, number: int, role: str) -> None:
-        """Do something with a key, about the member, link or key of a number; some of it takes a role."""
+        """Do one action with a key, to the member, link or key with this number. Some use the role."""
         getattr(self, act)(key, number, role)
 
     def invite(self, key_number: int, number: int, role: str) -> None:
@@ -115,7 +115,7 @@ class RolesMachine(Machine):
                 self.workspace.role_is_changed(key, member, role)
 
     def make_key(self, key_number: int, number: int, role: str) -> None:
-        """Make a key for anybody who has joined."""
+        """Make a key for a member who has joined."""
         key, scope = self.key(key_number), "read" if role == "client" else "write"
         holder = chosen([one for one in self.workspace.people if one.has_joined], number)
         body = {"name": "a", "scope": scope, "member_id": holder.id}
@@ -124,7 +124,7 @@ class RolesMachine(Machine):
             self.workspace.keys.append(made)
 
     def make_link(self, key_number: int, number: int, role: str) -> None:
-        """Make a new link of anybody, to join or to sign in."""
+        """Make a new link for any member, to join or to sign in."""
         key, member = self.key(key_number), chosen(self.workspace.people, number)
         allowed = self.workspace.make_link(key, member)
         if data := self.do(key, f"POST /members/{member.id}/invitation", None, allowed):

@@ -1,4 +1,4 @@
-"""What a database holds at one moment, and whether it is whole: each change with all that belongs to it."""
+"""Read a database at one moment, and check that each change is stored with everything that belongs to it."""
 
 import json
 import sqlite3
@@ -16,7 +16,7 @@ COMPARED = ("title", "status", "version", "completed_at", "updated_at")
 
 
 def key_of(event: Row) -> str:
-    """The key of the change that made this event."""
+    """Return the key of the change that made this event."""
     data, kind = event["data"], event["event"]
     if kind in ("task.completed", "task.deleted"):
         return f"{kind} {data['task']['id']}"
@@ -24,7 +24,7 @@ def key_of(event: Row) -> str:
 
 
 class Snapshot:
-    """What the database holds at one moment, while a server may serve it."""
+    """The rows of the database at one moment. A server may run meanwhile."""
 
     def __init__(self, path: Path):
         with closing(sqlite3.connect(path, timeout=PATIENCE)) as database:
@@ -47,7 +47,7 @@ class Snapshot:
         self.keys = Counter(map(key_of, self.events.values()))
 
     def problems(self, webhooks: int) -> Iterator[str]:
-        """What is damaged or half done, with so many webhooks."""
+        """Yield each damage and each change stored in part. Each event has `webhooks` deliveries."""
         if self.damage != ["ok"]:
             yield f"integrity_check and foreign_key_check say {self.damage}"
         noted = Counter(row["request_id"] for row in self.activities)
@@ -65,7 +65,7 @@ class Snapshot:
             yield f"the counters are {stored}; there are {counted}"
 
     def _problems_of_rows(self) -> Iterator[str]:
-        """Where the tasks and comments are not what the events make of them."""
+        """Yield each task or comment that differs from its events."""
         tasks: dict[str, Row] = {}
         comments: dict[str, str] = {}  # their tasks
         for event in self.events.values():
@@ -79,6 +79,6 @@ class Snapshot:
         for id in tasks.keys() | self.tasks.keys():
             told, stored = ([rows.get(id, {}).get(name) for name in COMPARED] for rows in (tasks, self.tasks))
             if told != stored:
-                yield f"the task {id} is {stored}, and its last event tells {told}"
+                yield f"the task {id} is {stored}, and its last event says {told}"
         if {id for id, task in comments.items() if task in tasks} != self.comments:
-            yield "the comments are not those of the events"
+            yield "the comments differ from the events"

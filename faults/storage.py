@@ -1,4 +1,4 @@
-"""Storage that fails under a running server: a disk that is full, files that become read-only."""
+"""Let storage fail under a running server: a disk gets full, files become read-only."""
 
 import itertools
 import sqlite3
@@ -17,7 +17,7 @@ from writers import Change, Script
 
 
 def is_refused(answer: Any) -> bool:
-    """Whether the answer is our 503. Any other than that and 2xx is an error."""
+    """Return whether the response is the service's 503. Any status other than this and 2xx is an error."""
     if answer.ok:
         return False
     fault(answer, 503, "unavailable")
@@ -26,7 +26,7 @@ def is_refused(answer: Any) -> bool:
 
 
 def reads_on(client: Client) -> None:
-    """Assert that reads are answered."""
+    """Assert that reads succeed."""
     assert client.get("/tasks", limit=1).status_code == 200
     assert client.get("/health").status_code == 200
 
@@ -42,7 +42,7 @@ def is_sound(server: Server) -> None:
 
 @contextmanager
 def server_on(run: Run, disk: Disk, name: str, **settings: str) -> Iterator[Server]:
-    """A server whose database is on this disk."""
+    """Start a server whose database is on this disk."""
     path = disk.folder / f"{name}.db"
     with run.server(name, TASKS_SERVER__DATABASE=str(path), **settings) as server:
         server.database = path
@@ -50,7 +50,7 @@ def server_on(run: Run, disk: Disk, name: str, **settings: str) -> Iterator[Serv
 
 
 def full_at_every_commit(run: Run, disk: Disk) -> None:
-    """Make changes, each of which meets a disk with room for one page more, until it succeeds."""
+    """Repeat each change until it succeeds. The disk gets more room, a page at a time."""
     with contextmanager(receivers)() as make_receiver:
         recorder = Recorder(make_receiver(), "the receiver")
         with server_on(run, disk, "full", **environment([recorder])) as server:
@@ -59,7 +59,7 @@ def full_at_every_commit(run: Run, disk: Disk) -> None:
             wrong: set[str] = set()
             for number in run.rounds(100):
                 refused += insist(server.client(), script, disk, run.random)
-                if number % 25 == 24:  # what was refused must not come back from the log
+                if number % 25 == 24:  # the log must not bring back refused changes
                     restart_when_full(server, disk)
                     wrong |= differences(Snapshot(server.database), script)
             disk.clear()
@@ -79,10 +79,10 @@ def full_at_every_commit(run: Run, disk: Disk) -> None:
 
 
 def insist(client: Client, script: Script, disk: Disk, random: Random) -> int:
-    """Repeat a change until the disk has room for it; return how often it was refused."""
+    """Repeat a change until the disk has room for it. Return how often it was refused."""
     next_change = script.next()
     for refused in range(400):
-        # What could not be written is kept for the next try, unless the sweeper gives it back meanwhile.
+        # The log keeps the space of a failed write for the next try, unless the sweeper gives it back.
         disk.leave(random.choice([0, 1, 2, 4]) + refused // 10)
         if not is_refused(change(client, script, next_change)):
             return refused
@@ -91,7 +91,7 @@ def insist(client: Client, script: Script, disk: Disk, random: Random) -> int:
 
 
 def change(client: Client, script: Script, change: Change) -> Any:
-    """Ask for the change, and note it if it is made; return the answer."""
+    """Request the change, and note it if it succeeds. Return the response."""
     answer = client.request(change.method, change.path, **change.options)
     if answer.ok:
         script.note(change, client.data(answer, change.status))
@@ -99,7 +99,7 @@ def change(client: Client, script: Script, change: Change) -> Any:
 
 
 def differences(snapshot: Snapshot, script: Script) -> set[str]:
-    """What is half done, refused and there, or done and not there."""
+    """Return changes that are stored in part, refused but stored, or done but not stored."""
     keys = {change.key for change in script.changes}
     return {
         *snapshot.problems(webhooks=1),
@@ -108,7 +108,7 @@ def differences(snapshot: Snapshot, script: Script) -> set[str]:
 
 
 def restart_when_full(server: Server, disk: Disk) -> None:
-    """Kill the server and start it on the full disk: it serves, or says in a line why not."""
+    """Kill the server and start it on the full disk. It has to serve, or to log in a line why it cannot."""
     server.kill()
     server.start()
     with suppress(subprocess.TimeoutExpired):
@@ -122,7 +122,7 @@ def restart_when_full(server: Server, disk: Disk) -> None:
 
 
 def full_by_its_own_log(run: Run, disk: Disk) -> None:
-    """Let the log fill the disk under a long reader; after it, little space is enough to go on."""
+    """Let the log fill the disk under a long reader. Afterwards, a little space must be enough for writes."""
     with server_on(run, disk, "own-log") as server:
         client = server.client()
         path = f"/tasks/{client.make_task(client.make_project())['id']}"
@@ -146,7 +146,7 @@ def full_by_its_own_log(run: Run, disk: Disk) -> None:
 
 
 def read_only(run: Run) -> None:
-    """Make the files of a running server immutable: reads go on, and so do writes afterwards."""
+    """Make the files of a running server immutable. Reads must still succeed, and writes again afterwards."""
     with run.server("read-only", TASKS_DELIVERY__SWEEPER="false") as server:
         client = server.client()
         project = client.make_project()
@@ -174,7 +174,8 @@ def read_only(run: Run) -> None:
 
 
 def run(run: Run) -> None:
-    if reason := own_mounts():  # before there are threads
+    # The mounts have to be made before any thread starts.
+    if reason := own_mounts():
         run.found("G11", "disk full at every commit", f"not done: {reason}")
     else:
         disk = Disk(run.folder / "disk", 24_000)  # more than `doctor` wants to be free

@@ -1,4 +1,4 @@
-"""Made-up secrets, and the search for them in everything that can be read."""
+"""Make up secrets, and search for them in everything that can be read."""
 
 import contextlib
 import re
@@ -11,14 +11,14 @@ from findings import Run
 
 from members import KEY_PREFIX
 
-LEAST = 12  # characters of a secret in a row that are a trace of it
+LEAST = 12  # characters in a row that are a trace of a secret
 
 
 def pieces(secret: str) -> Iterator[bytes]:
-    """What is a trace of a secret: some of its characters as they are, in hex and in base64.
+    """Yield the traces of a secret: each piece of it as it is, in hex and in base64.
 
-    They are letters and digits, which are the same in URLs, JSON and HTML. The first 12 characters of a key
-    may be seen: they are its prefix.
+    A piece consists of letters and digits, which look the same in URLs, JSON and HTML. The first 12
+    characters of a key may be shown: they are its prefix.
     """
     raw = secret.encode()
     for start in range(LEAST // 2 if secret.startswith(KEY_PREFIX) else 0, len(raw) - LEAST + 1):
@@ -32,11 +32,12 @@ class Hunt:
     def __init__(self, run: Run):
         self.run = run
         self.secrets: dict[str, str] = {}  # by name
-        self.places: dict[str, tuple[str, ...]] = {}  # how the names of the texts begin that may hold them
+        # By name: the beginnings of the names of the texts that may contain the secret.
+        self.places: dict[str, tuple[str, ...]] = {}
         self.texts: list[tuple[str, bytes]] = []  # with their names
 
     def place(self, name: str, *places: str, text: str = "", is_key: bool = False) -> str:
-        """The secret of this name: what is given, or else a new one."""
+        """Return the secret of this name. If it is new, its value is `text`, or else made up."""
         if name not in self.secrets:
             letters = self.run.random.choices(string.ascii_letters + string.digits, k=43)
             self.secrets[name] = text or (KEY_PREFIX if is_key else "") + "".join(letters)
@@ -44,28 +45,28 @@ class Hunt:
         return self.secrets[name]
 
     def fill(self, text: str, name: str = "") -> str:
-        """The text with secrets in place of `<<name>>`, and of `<<>>` one with the name that is given."""
+        """Return the text with secrets in place of `<<name>>`. `<<>>` becomes the secret `name`."""
         return re.sub("<<(.*?)>>", lambda match: self.place(match[1] or name), text)
 
     def read(self, name: str, text: bytes | str) -> None:
-        """Have this text searched."""
+        """Add a text to the search."""
         self.texts.append((name, text if isinstance(text, bytes) else text.encode(errors="replace")))
 
     def read_files(self, name: str, folder: Path, pattern: str = "*") -> None:
-        """Have files and their names searched."""
+        """Add files and their names to the search."""
         for path in folder.glob(pattern):
             if path.is_file():
                 self.read(name, f"{path.name}\n".encode() + path.read_bytes())
 
     def read_processes(self, pids: list[int]) -> None:
-        """Have that searched which any user of the machine sees of these processes."""
+        """Add everything that any user of the machine sees of these processes to the search."""
         for pid in pids:
             for file in ("cmdline", "comm", "status"):
                 with contextlib.suppress(OSError):  # it has ended
                     self.read("title of a process", Path(f"/proc/{pid}/{file}").read_bytes())
 
     def hits(self) -> Iterator[tuple[str, str]]:
-        """The names of secrets, each with that of a text that holds a trace of it."""
+        """Yield the name of a secret and the name of a text, for each text that contains a trace of it."""
         names = {piece: name for name, secret in self.secrets.items() for piece in pieces(secret)}
         sizes = {len(piece) for piece in names}
         for name, text in self.texts:
@@ -74,7 +75,7 @@ class Hunt:
                 yield secret, name
 
     def report(self) -> None:
-        """Write the figures, and a fault for each secret in a place where it may not be."""
+        """Write the figures, and a fault for each secret in a forbidden place."""
         hits = set(self.hits())
         shown = {hit for hit in hits if hit[1].startswith(self.places[hit[0]] or ("nowhere",))}
         for secret, name in sorted(hits - shown):

@@ -21,16 +21,16 @@ def chunked(*parts: bytes) -> bytes:
 
 @dataclass
 class Target:
-    """A server, or what stands before it, and what hostile clients need of it."""
+    """A server or the proxy before it, with everything that hostile clients need."""
 
     server: Any
     project: str
     files: str  # the path of a task's files
-    file: str  # the path of a large one
+    file: str  # the path of a large file
 
     @property
     def task(self) -> bytes:
-        """The body that creates a task."""
+        """Return the body that creates a task."""
         return json.dumps({"project_id": self.project, "title": "Of a hostile client"}).encode()
 
 
@@ -48,7 +48,7 @@ Misbehaviour = Callable[[Line, Target, Random], None]
 
 
 def expect(line: Line, *statuses: int) -> None:
-    """Read an answer for each of the statuses. Raises `AssertionError` for another one."""
+    """Read a response for each of the statuses. Raise `AssertionError` if a status differs."""
     for status in statuses:
         said = line.answer()
         assert said[0] == status, f"{said[0]} instead of {status}: {said[1][:100]!r}"
@@ -114,7 +114,7 @@ MISBEHAVIOURS: tuple[Misbehaviour, ...] = (
 
 
 def misbehave(target: Target, kind: Misbehaviour, random: Random) -> str:
-    """Do this on a connection of its own; returns what was answered that should not have been, or ''."""
+    """Misbehave on a connection of its own. Return the wrong response, or ''."""
     line = Line(target.server, NARROW if kind is reads_slowly else None)
     try:
         kind(line, target, random)
@@ -126,7 +126,7 @@ def misbehave(target: Target, kind: Misbehaviour, random: Random) -> str:
 
 
 def storm(target: Target, clients: int, seconds: float, random: Random) -> list[str]:
-    """Have clients misbehave side by side, in each way again and again; returns what `misbehave` did."""
+    """Let clients misbehave side by side, in each way again and again. Return the results of `misbehave`."""
     ends_at, done = time.monotonic() + seconds, []
     kinds = cycle(random.sample(MISBEHAVIOURS, len(MISBEHAVIOURS)))
 

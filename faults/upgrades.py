@@ -1,4 +1,4 @@
-"""Upgrades from every released version, killed at every statement, and what the next start makes of them."""
+"""Kill upgrades from every released version at every statement, and check the next start."""
 
 from disks import Disk, own_mounts
 from findings import Run
@@ -6,7 +6,7 @@ from older import Upgrade, versions
 
 
 def run(run: Run) -> None:
-    # In memory, if that is possible: a process that is killed leaves the same there.
+    # In memory, if possible: a killed process leaves the same files there.
     folder = run.folder if own_mounts() else Disk(run.folder / "disk", 32_000).folder
     upgrades = [Upgrade(folder / version, version) for version in versions()]
     points = [(upgrade, 1 + number) for upgrade in upgrades for number in range(upgrade.statements)]

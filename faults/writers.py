@@ -1,4 +1,4 @@
-"""Clients that change and read tasks, and know what they were answered, also if a server dies meanwhile."""
+"""Clients that change and read tasks, and record each response, even if a server dies meanwhile."""
 
 import threading
 import time
@@ -9,37 +9,41 @@ from typing import Any, Self
 import requests
 from harness import OWNER_KEY, PATIENCE, wait_until
 
-KINDS = {"create": 8, "title": 6, "complete": 3, "comment": 3, "delete": 1}  # and how often
+KINDS = {"create": 8, "title": 6, "complete": 3, "comment": 3, "delete": 1}  # the share of each kind
 
 
 @dataclass
 class Change:
-    """A request that changes something. Its `key` is found again in the event that it makes."""
+    """A request that changes something. The event that it makes contains its `key`."""
 
     key: str
     method: str
     path: str
     body: dict[str, Any] | None = None
     status: int = 200
-    data: Any = None  # of its answer; without one nobody knows whether it was done
+    # The data of the response. Without it, nobody knows whether the change was made.
+    data: Any = None
     unanswered: int = 0  # how often it was sent without an answer
 
     @property
     def options(self) -> dict[str, Any]:
-        """The rest of the request; a creation can be repeated."""
+        """Return the rest of the request. A creation can be repeated."""
         return {"json": self.body, "headers": {"Idempotency-Key": self.key} if self.path == "/tasks" else {}}
 
 
 class Script:
-    """Changes of random kinds to the tasks of one project, each made after the one before."""
+    """Changes of random kinds to the tasks of one project, one after the other."""
 
     def __init__(self, name: str, project: str, random: Random, sizes: tuple[int, ...] = (0,)):
         self.name, self.project, self.random, self.sizes = name, project, random, sizes
         self.changes: list[Change] = []
-        self.tasks: list[str] = []  # that it created, and has not deleted
-        self.open: set[str] = set()  # those of them that it has not completed
+        # Tasks that the script created and has not deleted.
+        self.tasks: list[str] = []
+        # The tasks among them that are not completed.
+        self.open: set[str] = set()
         self.last_creation: Change | None = None
-        self.again: Change | None = None  # what is repeated, since a connection broke
+        # The change to repeat, because a connection broke.
+        self.again: Change | None = None
 
     def next(self) -> Change:
         text = f"{self.name}-{len(self.changes)}"
@@ -69,7 +73,7 @@ class Script:
         return self.last_creation
 
     def note(self, change: Change, data: Any) -> None:
-        """Note the data of the change's answer."""
+        """Note the data of the response to the change."""
         if change.path == "/tasks" and change.data is None:
             self.tasks.append(data["id"])
             self.open.add(data["id"])
@@ -79,8 +83,8 @@ class Script:
 class Writers:
     """Clients that change and read tasks side by side inside a `with` statement, each in its own session.
 
-    Where a connection breaks, a client goes on with the server's next address, and first repeats its last
-    creation, which is done once, and answered as before.
+    If a connection breaks, a client continues with the server's next address. First it repeats its last
+    creation: the server creates the task once, and returns the same response as before.
     """
 
     def __init__(
@@ -88,7 +92,8 @@ class Writers:
     ):
         self.server, self.pause = server, pause
         choose = random or Random(0)
-        names = [f"{project[-12:]}-{number}" for number in range(many)]  # unlike those in other projects
+        # The names differ from the names in other projects.
+        names = [f"{project[-12:]}-{number}" for number in range(many)]
         self.scripts = [Script(name, project, Random(choose.random())) for name in names]
         self.answers: list[tuple[str, float]] = []  # method and seconds
         self.wrong: list[str] = []  # answers
@@ -111,7 +116,8 @@ class Writers:
         with requests.Session() as session:
             session.trust_env = False
             session.headers["Authorization"] = f"Bearer {OWNER_KEY}"
-            session.verify = getattr(self.server, "authority", True)  # that of nginx
+            # nginx has a certificate authority of its own.
+            session.verify = getattr(self.server, "authority", True)
             while not self.is_over.wait(self.pause):
                 try:
                     self.change(session, script, script.again or script.next())
@@ -121,7 +127,7 @@ class Writers:
                     script.again = script.last_creation
 
     def change(self, session: requests.Session, script: Script, change: Change) -> None:
-        """Send the change, and note the answer."""
+        """Send the change, and note the response."""
         change.unanswered += 1
         data = self.ask(session, change.method, change.path, change.status, **change.options)
         if data is None:
@@ -136,7 +142,7 @@ class Writers:
     def ask(
         self, session: requests.Session, method: str, path: str, status: int = 200, **options: Any
     ) -> Any:
-        """The data of the answer, or None if it has another status."""
+        """Return the data of the response, or None if the status is not `status`."""
         answer = session.request(method, f"{self.server.base}/api/v1{path}", timeout=PATIENCE, **options)
         self.answers.append((method, answer.elapsed.total_seconds()))
         if answer.status_code == status:
@@ -150,32 +156,32 @@ class Writers:
 
     @property
     def answered(self) -> set[str]:
-        """The keys of the changes that were answered."""
+        """Return the keys of the changes that were answered."""
         return {change.key for change in self.changes if change.data is not None}
 
     @property
     def failures(self) -> str:
-        """What did not succeed, in words; empty if nothing."""
+        """Return a description of the failures, or an empty text."""
         problems = self.wrong + self.broken
         return f"{len(problems)} failures, the first: {problems[0]}" if problems else ""
 
     def go_on(self, number: int) -> None:
-        """Wait until so many more requests were answered."""
+        """Wait until `number` more requests are answered."""
         least = len(self.answers) + number
         wait_until(lambda: len(self.answers) >= least)
 
     def seconds(self, *methods: str) -> list[float]:
-        """How long the answers took, or those to these methods."""
+        """Return the seconds of each response. `methods` limits them to these methods."""
         return [took for method, took in self.answers if not methods or method in methods]
 
     def p99(self, *methods: str) -> float:
-        """How many milliseconds 99 % of them took at most."""
+        """Return the 99th percentile of the responses' times, in milliseconds."""
         ordered = sorted(self.seconds(*methods)) or [0.0]
         return 1000 * ordered[int(0.99 * (len(ordered) - 1))]
 
 
 def working(server: Any, many: int, seconds: float) -> Writers:
-    """What so many clients do in so many seconds."""
+    """Let `many` clients work for `seconds`, and return them."""
     with Writers(server, server.client().make_project()["id"], many) as writers:
         time.sleep(seconds)
     return writers

@@ -1,4 +1,4 @@
-"""A notice quotes its comment, in place of a copy that stayed when the comment was changed or deleted."""
+"""Link each notice to its comment. Before, it kept a copy after the comment was changed or deleted."""
 
 STATEMENTS = [
     'ALTER TABLE "notice" ADD COLUMN "comment_id" TEXT REFERENCES "comment" ("id") ON DELETE CASCADE',

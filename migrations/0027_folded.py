@@ -1,6 +1,6 @@
-"""The texts that are searched, without strokes and typographic signs; old addresses that are told of a change.
+"""Store searched texts without strokes and typographic signs, and old addresses to notify of a change.
 
-With a million tasks it takes about half a minute.
+This takes about half a minute with a million tasks.
 """
 
 from database import fold

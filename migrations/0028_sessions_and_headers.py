@@ -1,4 +1,4 @@
-"""With which key each key and link was made, when a session's member last signed in, and webhooks' own headers."""
+"""Store which key made each key and link, the last sign-in of a session's member, and webhooks' own headers."""
 
 STATEMENTS = [
     'ALTER TABLE "api_key" ADD COLUMN "made_with" TEXT',

@@ -1,6 +1,7 @@
-"""Indexes of activity without hidden entries, one of these alone, and one of each member's unrevoked keys.
+"""Index visible activity, hidden activity, and each member's unrevoked keys.
 
-Hidden entries are pruned by theirs; by that of the keys a new session ends the oldest one.
+The index of hidden activity finds the entries to prune. The index of keys finds the oldest session, which a new
+session ends.
 """
 
 STATEMENTS = [

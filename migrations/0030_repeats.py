@@ -1,4 +1,4 @@
-"""Tasks that repeat."""
+"""Let tasks repeat."""
 
 STATEMENTS = [
     'ALTER TABLE "task" ADD COLUMN "repeat" TEXT',

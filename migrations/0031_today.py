@@ -1,4 +1,4 @@
-"""Notices can be put off, and what waits for a member is found by indexes."""
+"""Let members put off notices, and index the entries that wait for a member."""
 
 STATEMENTS = [
     'ALTER TABLE "notice" ADD COLUMN "snoozed_until" TEXT',

@@ -1,4 +1,4 @@
-"""The only projects that a client sees, the project of each activity, and no notices of any other."""
+"""Store the projects that a client may see and each activity's project; delete notices of other projects."""
 
 # INSTR of a list that is null is null: that member sees all projects.
 STATEMENTS = [

@@ -1,4 +1,4 @@
-"""Indexes of tasks that agents may claim and of completed ones; those of columns hold what their totals read."""
+"""Index claimable tasks and completed tasks, and add the columns that totals read to the column indexes."""
 
 STATEMENTS = [
     'DROP INDEX "task_project_status"',

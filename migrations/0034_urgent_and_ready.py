@@ -1,4 +1,4 @@
-"""An index of urgent tasks by status; the index of statuses also holds assignees, for tasks of nobody."""
+"""Index urgent tasks by status, and add assignees to the index of statuses, to find unassigned tasks."""
 
 STATEMENTS = [
     'DROP INDEX "task_status_id"',

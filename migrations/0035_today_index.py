@@ -1,4 +1,4 @@
-"""What waits for a member is found in an index of open questions and reviews, without reading the tasks."""
+"""Index open questions and reviews, to find a member's waiting entries without reading the tasks."""
 
 STATEMENTS = [
     'CREATE INDEX "task_asks" ON "task" ("id", "question_id", "status") WHERE (("question_id" IS NOT NULL) OR (("status" || \'\') = \'review\'))',
