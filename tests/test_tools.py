@@ -495,8 +495,8 @@ def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(
 
     assert [assigned(part) for part in ("lea", "DUB", "jonas w")] == ["Léa Dubois"] * 2 + ["Jonas Weber"]
     assert [assigned(part) for part in ("lima", "wren1", "zoe")] == ["Rina_Lima"] + ["(Zoë) Müller"] * 2
-    assert assigned("kenji watanabe") == assigned("KENJI@example.com") == "Kenji Watanabe"
-    for part in ("Ana", "Kenji", "ima", "example", "wren0@", "\u0301"):
+    assert assigned("ingrid solberg") == assigned("INGRID@example.com") == "Ingrid Solberg"
+    for part in ("Ana", "Ingrid", "ima", "example", "wren0@", "\u0301"):
         assert refused(owner, "update_task", task_id=task, assignee=part).count(" does not exist") == 1
     assert 'project: "ebsite" does not exist' in refused(owner, "get_project", project="ebsite")
     refusal = refused(owner, "update_task", task_id=task, milestone="ersion")
