@@ -43,7 +43,7 @@ from metrics import figures
 from settings import exposed_secrets, port_of
 from throwaway import SERVED, Throwaway
 from times import new_request_id
-from wire import KEY, STATUS_LINES, TOKEN, ending, envelope
+from wire import KEY, STATUS_LINES, TOKEN, ending, envelope, waits
 
 GUNICORN = "27.0.1"  # as in requirements.txt
 LINGER_SECONDS = 0.5  # for a client to close its side after we closed ours
@@ -249,10 +249,15 @@ def hide_secrets(record):
     return True
 
 
+def threads_without_waits(cfg):
+    """Return the number of threads that no waiting request may occupy, also if `--threads` sets fewer."""
+    return cfg.threads - min(WAITS, cfg.threads * WAITS // (THREADS + WAITS))
+
+
 def when_ready(server):
     """Store this server's configuration in the database, now that the port is bound."""
     with exit_on_error():
-        startup.take_over(server.app.callable.config, server.secrets, server.cfg.threads - WAITS)
+        startup.take_over(server.app.callable.config, server.secrets, threads_without_waits(server.cfg))
 
 
 def on_reload(server):
@@ -263,7 +268,7 @@ def on_reload(server):
             app = create_app()
             if db.database != before:
                 raise LookupError("server.database: a reload cannot change it; restart the service")
-            startup.take_over(app.config, startup.read_secrets(app.config), server.cfg.threads - WAITS)
+            startup.take_over(app.config, startup.read_secrets(app.config), threads_without_waits(server.cfg))
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
@@ -304,7 +309,8 @@ def post_worker_init(worker):
         # Affinity belongs to the thread, and the threads of the pool, which starts later, inherit it.
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed
             os.sched_setaffinity(0, {worker.core})
-    write_turn.most = max((worker.cfg.threads - WAITS) // 2, 1)
+    waits.most = worker.cfg.threads - threads_without_waits(worker.cfg)
+    write_turn.most = max(threads_without_waits(worker.cfg) // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         worker.sweeper = startup.start_sweeper(worker.wsgi.config)
     worker.wsgi.has_errands = True

@@ -174,6 +174,16 @@ def test_two_requests_of_a_member_wait_and_24_of_all_while_others_are_served(qui
     assert owner.data(owner.get("/tasks", **query, wait=LONG))["tasks"]  # what is there needs no place
 
 
+def test_fewer_threads_let_fewer_requests_wait(launch, begin):
+    server = launch("--threads", "4")
+    project = server.client().make_project()
+    *keys, last = [server.agent(f"Bot {number}").key for number in range(3)]
+    waiting = [begin("/tasks", key=key, server=server, ready="true") for key in keys]
+    until_all_wait(server, project, last)
+    task = server.client().make_task(project)
+    assert [wait.ids() for wait in waiting] == [[task["id"]]] * 2
+
+
 def test_a_client_that_hangs_up_frees_its_place(quiet, owner, begin):
     project, address = owner.make_project(), urlsplit(owner.base)
     head = f"GET /api/v1/tasks?ready=true&project_id={project['id']}&wait={LONG} HTTP/1.1\r\nHost: x\r\n"
