@@ -54,7 +54,8 @@ def _matches(*, other_words: bool) -> Any:
 # every statement that compares `status` with a placeholder again on each run.
 _is_waiting = (Task.status.concat("") == "todo") & Task.question_id.is_null()
 _is_urgent = Task.priority.concat("") == "urgent"
-SINCE, MANY = {"created_since", "updated_since", "completed_since"}, 1000
+SINCE = {"created_since", "updated_since", "completed_since"}
+MANY = 1000  # tasks that pass, from which SQLite finds the first of them sooner by id than by the time
 PARAMETERS = {"now", "number", "after_id", "since"}  # values for the conditions of other filters
 URGENCY = Case(Task.priority, [(name, index) for index, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
@@ -75,7 +76,7 @@ FILTERS: dict[str, Any] = {
     # Creations and completions are changes, so SQLite can read by the index of changes.
     "touched_since": fn.UNLIKELY(Task.updated_at >= placeholder("touched_since")),
     "ready": _is_waiting
-    & (Task.status == "todo")
+    & (Task.status == "todo")  # lets SQLite choose an index by status too
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
     & ~fn.EXISTS(Blocker.of(Task.number, SQL("1"))),
     # The changes that follow a time and an id, in their order.
@@ -123,11 +124,16 @@ for _name, _where, _columns in (
     Task.indexed(_name, _columns, where=_where)
 
 
-def pagination(total: int, limit: int, offset: int, more: bool, end: int | None = None) -> Row:
-    """Return a page's pagination; `end` is the next page's offset if that is not `offset + limit`."""
+def pagination(
+    total: int, limit: int, offset: int, more: bool, end: int | None = None, counted: int = COUNT_LIMIT
+) -> Row:
+    """Return a page's pagination, whose total is at most `counted`.
+
+    `end` is the next page's offset if that is not `offset + limit`.
+    """
     return {
-        "total": min(total, COUNT_LIMIT),
-        "total_exact": total <= COUNT_LIMIT,
+        "total": min(total, counted),
+        "total_exact": total <= counted,
         "limit": limit,
         "offset": offset,
         "has_more": more,
@@ -161,7 +167,6 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     names = frozenset(filters) - PARAMETERS
     if names & {"priority", "urgent"}:  # all tasks have the same, so only ties are left to order
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
-    # If many tasks have changed since, the first of them are found soonest in the order of the page.
     is_by_id = "q" not in names and sort in (None, "created_at", "-created_at")
     found = _total(names).value(most=MANY, **filters) if names & SINCE and is_by_id else 0
     page = _page(names, sort, include, found == MANY)
@@ -174,8 +179,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     more = end < total
     if not more and total > counted:  # the total is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
-    shown = pagination(total, limit, offset, more, end) | {"next_after": None}
-    shown |= {"total": counted, "total_exact": False} if total > counted else {}
+    shown = pagination(total, limit, offset, more, end, counted) | {"next_after": None}
     return {"tasks": tasks, "pagination": shown}
 
 
@@ -315,11 +319,8 @@ _kinds = {  # a condition for each, since SQLite uses no index for a CASE of all
 }
 NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in _kinds.items()}
 _due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
-_due &= (
-    (Task.status != "review")
-    & ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))
-    & FILTERS["assignee_id"]
-)
+_due &= (Task.status != "review") & FILTERS["assignee_id"]
+_due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))
 DUE = _today(_task.where(_due), Task.due_date, Task.id)
 # Tasks that agents have moved, among the latest tasks in progress of members with keys for agents.
 _keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
