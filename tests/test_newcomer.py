@@ -50,7 +50,7 @@ def walk(server, owner, browse, receiver):
     page = browse(own=True)
     page.goto(link.replace("http://127.0.0.1:8000", server.base))
     press(page, "Join Workspace")
-    page.wait_for_url(f"{server.base}/")
+    page.wait_for_url(f"{server.base}/*")
     keys, headers = f"{server.base}/api/v1/keys", {"X-Requested-With": "page"}
     made = page.request.post(keys, data={"name": "Script"}, headers=headers)
     ana = server.client(made.json()["data"]["api_key"])
