@@ -20,7 +20,7 @@ from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from lists import OBJECTS, SORTS, TODAY
 from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
-from times import instant
+from times import instant, now
 
 API = "/api/v1"  # the paths of the JSON API begin with it
 API_VERSION = "1.1"  # from the specification; additions to the API do not change it
@@ -627,11 +627,19 @@ class MilestoneInput(Strict):
 
 
 CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": models.PRIORITIES}
+
+
+def _check_past(time: str) -> None:
+    # Lists of what was created or completed since a time count on changes of rows being later than both.
+    if time > now():
+        raise ValidationError("must not be in the future; check its time zone")
+
+
 # Lines of an import also contain fields that the service makes itself, and names instead of ids.
-_made: dict[str, Any] = {"id": Id(), "created_at": Instant()}
+_made: dict[str, Any] = {"id": Id(), "created_at": Instant(validate=_check_past)}
 _named: dict[str, Any] = {"project": Text(MAX_TITLE, allow_none=True), "project_id": Id()}
 _person = Text(MAX_TITLE)  # an address, or a whole name
-_time = Instant(allow_none=True)
+_time = Instant(allow_none=True, validate=_check_past)
 _comment: dict[str, Any] = {"author": Text(MAX_TITLE, allow_none=True), "edited_at": _time}
 _comment |= {"content": Text(MAX_TEXT, lines=True, required=True)}
 

@@ -99,7 +99,8 @@ class Dates:
 
     def read(self, text: str, where: str, zone: str = "") -> str | None:
         """Return the date or time as the API accepts it, or None. Raises `ValueError` if it is ambiguous."""
-        if schemas.Instant.PATTERN.fullmatch(text):
+        iso = schemas.Instant.PATTERN.fullmatch(text)
+        if iso and (iso[5] or not iso[2] or text < "1970"):  # the API would read a time without a zone as UTC
             return text if text > "1970" else None
         if len(text) == 24 and re.fullmatch("[0-9a-f]{24}", text):  # a Trello id begins with its time
             return datetime.fromtimestamp(int(text[:8], 16), UTC).isoformat()

@@ -8,7 +8,8 @@ import json
 import re
 import shlex
 import subprocess
-from datetime import datetime
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from harness import ROOT, Server, invoke
@@ -235,13 +236,42 @@ def test_numbers_in_texts_lead_to_the_same_tasks_or_nowhere(workspace):
         ("11/abr/26 8:56 AM", "2026-04-11T08:56:00+00:00"),
         ("19/lip/23 11:43 AM", "2023-07-19T11:43:00+00:00"),
         ("6/21/2025 16:14", "2025-06-21T16:14:00+00:00"),
+        ("2026-10-05T10:00:00.5", "2026-10-05T10:00:00+00:00"),
+        ("2026-10-05T10:00-0700", "2026-10-05T10:00-0700"),
         ("31.12.2026", "2026-12-31"),
         ("12/31/2026", "2026-12-31"),
-        *((text, None) for text in ("17 Aug", "every Monday", "12.31.2026", "1/1/1", "99/99/99", "", "5")),
+        *(
+            (text, None)
+            for text in (
+                "1969-12-31T10:00",
+                "17 Aug",
+                "every Monday",
+                "12.31.2026",
+                "1/1/1",
+                "99/99/99",
+                "",
+                "5",
+            )
+        ),
     ],
 )
 def test_dates_are_read_as_people_and_programs_write_them(said, day):
     assert transfer.Dates(None, lambda: iter([said])).read(said, "due_date") == day
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%S", "%d/%b/%y %H:%M"])
+def test_a_time_without_a_zone_is_of_the_workspace_and_must_not_be_in_the_future(workspace, form):
+    time = datetime.now(ZoneInfo("Asia/Tokyo"))
+    text = f"title,external_id,created_at,completed_at\nA,1,{time:{form}},{time:{form}}\n"
+    problem = "must not be in the future; check its time zone"
+    refused = workspace.take(text)
+    assert refused[0] == f"line 2: created_at: {problem}; completed_at: {problem}"
+    assert workspace.rows() == []
+    workspace.environment["TASKS_WORKSPACE__TIMEZONE"] = "Asia/Tokyo"
+    for said in ("1 new, 0 changed, 0 unchanged", "0 new, 0 changed, 1 unchanged"):
+        assert said in workspace.take(text)
+    (row,) = workspace.rows()
+    assert f"{time.astimezone(UTC):%Y-%m-%dT%H:%M}" == row["created_at"][:16] == row["completed_at"][:16]
 
 
 def test_an_order_of_dates_is_that_of_the_whole_file_or_said(workspace):

@@ -13,6 +13,8 @@ from urllib.parse import quote
 import pytest
 from harness import BIN, NOBODY, ROOT, fault, invoke, wait_until
 
+from times import now
+
 
 def batch(project, *bodies):
     return {"tasks": [{"project_id": project["id"], **body} for body in bodies]}
@@ -361,6 +363,9 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
         assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {file}: ")
 
 
+SOON, SAID = now(600), {"content": "Soon"}
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -374,6 +379,12 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
         ({"title": "x", "comments": [{"text": ""}]}, "comments.0.content: is required"),
         ({"title": "x", "attachments": [{"id": "../x"}]}, "attachments.0.id: must be a UUID"),
         ({"title": "x", "created_at": None}, "created_at: must not be null"),
+        ({"title": "x", "completed_at": SOON}, "completed_at: must not be in the future"),
+        (
+            {"title": "x", "comments": [SAID | {"edited_at": SOON}]},
+            "comments.0.edited_at: must not be in the",
+        ),
+        ({"kind": "milestone", "title": "x", "closed_at": SOON}, "closed_at: must not be in the future"),
         ({"title": "x", "blocked_by": [99999]}, "blocked_by.0: no such task"),
         ({"title": "x", "blocked_by": ["x"]}, "blocked_by.0: must be a task's number or id"),
         ({"kind": "project", "title": "x"}, "name: is required"),
