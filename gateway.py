@@ -33,7 +33,7 @@ from database import (
 from errors import BadBody, Conflict, TooLarge, TooSlow, Unavailable
 from limits import RateLimit, Slots
 from models import write
-from schemas import Choice, Id, NonEmpty, Shown, many, nested, shown
+from schemas import Choice, Id, NonEmpty, Shown, answer_with, shown
 from settings import Unresolved, resolve
 from times import epoch_ms
 from webhooks import in_steps
@@ -490,7 +490,7 @@ FlowShown = shown(
     " blocked_summary state_json wait_json cancel_requested_at created_at updated_at ended_at",
     base=View,
     id=Id(data_key="flowId"),
-    controller_id=fields.String(allow_none=True),
+    controller_id=str | None,
     state_json=fields.Raw(allow_none=True),
     wait_json=fields.Raw(allow_none=True),
 )
@@ -514,36 +514,20 @@ def show_task(task: Row, flow: Row) -> Row:
     return ChildTaskShown().of(task | constant)
 
 
-def _counts(title: str, names: Iterable[str], **more: fields.Field) -> type[Schema]:
-    return schemas.answer_with(title, **{name: fields.Integer() for name in names}, **more)
-
-
-FlowSummaryShown = _counts(
+CountsByStatusShown = answer_with("CountsByStatus", **dict.fromkeys(TASK_STATUSES, int))
+CountsByRuntimeShown = answer_with("CountsByRuntime", **dict.fromkeys(TASK_RUNTIMES, int))
+FlowSummaryShown = answer_with(
     "FlowSummary",
-    ("total", "active", "terminal", "failures"),
-    byStatus=nested(_counts("CountsByStatus", TASK_STATUSES)),
-    byRuntime=nested(_counts("CountsByRuntime", TASK_RUNTIMES)),
+    **dict.fromkeys(("total", "active", "terminal", "failures"), int),
+    byStatus=CountsByStatusShown,
+    byRuntime=CountsByRuntimeShown,
 )
-
-
-class FlowResultShown(Shown):
-    """The results of all actions and refusals; each contains some of these keys."""
-
-    def on_bind_field(self, *_: Any) -> None:
-        pass  # no key is required
-
-    created = fields.Boolean()
-    applied = fields.Boolean()
-    found = fields.Boolean()
-    cancelled = fields.Boolean()
-    code = fields.String()
-    reason = fields.String()
-    flow = nested(FlowShown, allow_none=True)
-    flows = many(FlowShown)
-    current = nested(FlowShown)
-    task = nested(ChildTaskShown)
-    tasks = many(ChildTaskShown)
-    summary = nested(FlowSummaryShown, allow_none=True)
+# The results of all actions and refusals; each contains some of these keys.
+RESULTS: Row = dict.fromkeys(("created", "applied", "found", "cancelled"), bool) | {
+    **{"code": str, "reason": str, "flow": FlowShown | None, "flows": [FlowShown], "current": FlowShown},
+    **{"task": ChildTaskShown, "tasks": [ChildTaskShown], "summary": FlowSummaryShown | None},
+}
+FlowResultShown = answer_with("FlowResult", optional=tuple(RESULTS), **RESULTS)
 
 
 # Actions --------------------------------------------------------------------------------------

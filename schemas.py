@@ -5,6 +5,7 @@ import re
 import unicodedata
 from datetime import UTC, datetime, tzinfo
 from functools import partial
+from types import UnionType
 from typing import Any
 
 import email_validator
@@ -45,6 +46,12 @@ ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 
 MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null"}
 # A field's `described` adds to the OpenAPI document what its type and validators do not say.
+
+
+def about(text: str) -> dict[str, Any]:
+    """Return the option of a field that describes it in the OpenAPI document."""
+    return {"metadata": {"description": text}}
+
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # One line that is not blank, for the document. Blanks around it, of any kind, are trimmed.
@@ -388,12 +395,10 @@ class TaskInput(Strict):
         "labels",
         validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
         allow_none=True,
-        metadata={
-            "description": "The whole list. Case does not count: a label is spelled as it was first used."
-        },
+        **about("The whole list. Case does not count: a label is spelled as it was first used."),
     )
     metadata = JSONObject(MAX_METADATA)
-    repeat = Rule(100, allow_none=True, metadata={"description": "A part of RFC 5545's RRULE."})
+    repeat = Rule(100, allow_none=True, **about("A part of RFC 5545's RRULE."))
     repeat_from = Choice(REPEAT_FROM, allow_none=True)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
@@ -401,7 +406,7 @@ class TaskInput(Strict):
         "tasks' numbers or ids",
         validate.Length(max=models.MAX_BLOCKERS, error="must be at most {max} tasks"),
         allow_none=True,
-        metadata={"description": "The whole list of tasks that block this one. Done tasks block nothing."},
+        **about("The whole list of tasks that block this one. Done tasks block nothing."),
     )
 
     CREATED = {"project_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "title": "Draft the landing page"}
@@ -422,8 +427,8 @@ class TaskInput(Strict):
 
 
 class TaskDetailsInput(TaskInput):
-    after = TaskReference(allow_none=True, metadata={"description": "The task before it; null: it is first."})
-    before = TaskReference(allow_none=True, metadata={"description": "The task behind it; null: it is last."})
+    after = TaskReference(allow_none=True, **about("The task before it; null: it is first."))
+    before = TaskReference(allow_none=True, **about("The task behind it; null: it is last."))
 
     @validates_schema
     def _one_place(self, data: dict, **_: Any) -> None:
@@ -454,7 +459,7 @@ class TaskChanges(Strict):
         fields.String(),
         JSONInteger(1, MAX_SAFE_INTEGER),
         error_messages={**MESSAGES, "invalid": "must be an object of versions"},
-        metadata={"description": "The versions that tasks must have, by number or id as in `tasks`."},
+        **about("The versions that tasks must have, by number or id as in `tasks`."),
     )
 
     EXAMPLE = {"tasks": [7, 8], "changes": {"status": "done"}, "versions": {"7": 3}}
@@ -479,7 +484,7 @@ class Cursor(fields.String):
 
 TIME = r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z"
 WAITING = f"The seconds to wait for a result. {limits.WAITS} requests may wait at once; others get a 429."
-WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, metadata={"description": WAITING})
+WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, **about(WAITING))
 
 
 class PageQuery(Strict):
@@ -490,7 +495,7 @@ class PageQuery(Strict):
 class TaskQuery(PageQuery):
     project_id = Id()
     milestone_id = Id()
-    status = Choice((*models.STATUSES, "open"), metadata={"description": "`open`: all but done."})
+    status = Choice((*models.STATUSES, "open"), **about("`open`: all but done."))
     assignee_id = Id("me", "none")
     created_by = Id("me")
     external_id = Name(255)
@@ -500,19 +505,16 @@ class TaskQuery(PageQuery):
     updated_since = Instant()
     completed_since = Instant()
     ready = Choice(
-        ["true"],
-        metadata={
-            "description": "In `todo`, not blocked, without a question; unassigned, or `assignee_id`'s."
-        },
+        ["true"], **about("In `todo`, not blocked, without a question; unassigned, or `assignee_id`'s.")
     )
     after = Cursor(f"({TIME})_({Id.PATTERN.pattern})(?:_({TIME}))?")
     q = Text(
         200,
-        metadata={
-            "description": "Words that the title and description, or one comment, must all contain, in any "
+        **about(
+            "Words that the title and description, or one comment, must all contain, in any "
             "order. Text in double quotes is found as it is written. Case and accents do not count. "
             "A number, as 8 or #8, also finds that task."
-        },
+        ),
     )
     label = Name(50)
     archived = Choice(["false"])
@@ -530,23 +532,21 @@ class TaskQuery(PageQuery):
 
 class CommentInput(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
-    question = JSONBoolean(
-        metadata={"description": "Whether the task waits for an answer: the next comment of someone else."}
-    )
+    question = JSONBoolean(**about("Whether the task waits for an answer: the next comment of someone else."))
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
 
 
 class ClaimInput(Strict):
-    END = {"description": "After this time the task is given back, unless you claim it again before."}
-    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, metadata=END)
+    END = "After this time the task is given back, unless you claim it again before."
+    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, **about(END))
 
     EXAMPLE = {"minutes": 30}
 
 
 class InboxReadInput(Strict):
-    until = Id(metadata={"description": "This notification and all older ones."})
-    task_id = Id(metadata={"description": "All notifications about this task."})
+    until = Id(**about("This notification and all older ones."))
+    task_id = Id(**about("All notifications about this task."))
 
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
@@ -558,7 +558,7 @@ class InboxReadInput(Strict):
 
 class SnoozeInput(Strict):
     task_id = Id(required=True)
-    until = Instant(required=True, allow_none=True, metadata={"description": "Null brings the task back."})
+    until = Instant(required=True, allow_none=True, **about("Null brings the task back."))
 
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
 
@@ -577,13 +577,13 @@ class MemberInput(Strict):
     full_name = Name(required=True)
     role = Choice(members.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
-    mail = Choice(members.MAIL, metadata={"description": "How often the service mails unread notifications."})
+    mail = Choice(members.MAIL, **about("How often the service mails unread notifications."))
     project_ids = ListOf(
         Id(),
         "projects' ids",
         [validate.Length(max=100, error="must be at most {max} projects"), each_once],
         allow_none=True,
-        metadata={"description": PROJECTS_SEEN},
+        **about(PROJECTS_SEEN),
     )
 
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
@@ -707,13 +707,13 @@ class HistoryQuery(Strict):
     since = Instant()
     until = Instant(ends_day=True)
     actor_id = Id()
-    key = Text(36, metadata={"description": "The id or the prefix of an API key."})
+    key = Text(36, **about("The id or the prefix of an API key."))
     action = Choice(members.ACTIONS)
 
 
 class ActivityQuery(HistoryQuery):
     entity = Choice(members.ENTITIES)
-    task = QueryTaskReference(attribute="task_id", metadata={"description": "A task, which may be deleted."})
+    task = QueryTaskReference(attribute="task_id", **about("A task, which may be deleted."))
 
 
 NOTHING = Strict()
@@ -796,62 +796,79 @@ class Moment(fields.String):
     described = {"format": "date-time"}
 
 
-nested = fields.Nested
+def field_of(kind: Any) -> fields.Field:
+    """Return the field that shows a value of this type, such as `int`, `Moment | None` or `[TaskShown]`.
+
+    `kind` may also be a type with its description, or a field, which is returned.
+    """
+    if isinstance(kind, fields.Field):
+        return kind
+    options: dict[str, Any] = {}
+    if isinstance(kind, tuple):
+        kind, options = kind[0], about(kind[1])
+    if isinstance(kind, UnionType):
+        kind, options["allow_none"] = kind.__args__[0], True
+    if isinstance(kind, list):
+        return fields.List(field_of(*kind), **options)
+    if issubclass(kind, Schema):
+        return fields.Nested(kind, **options)
+    kinds: dict[type, Any] = {**Schema.TYPE_MAPPING, dict: fields.Dict}
+    return kinds.get(kind, kind)(**options)
 
 
-def many(schema: type[Shown]) -> fields.List:
-    return fields.List(fields.Nested(schema))
-
-
-def field_of(column: Any, **options: Any) -> fields.Field:
+def field_of_column(column: Any) -> fields.Field:
     """Return the field of a response that shows this column of a table."""
+    kind: Any = str
     if column.name == "id" or isinstance(column, ForeignKeyField):
-        return Id(**options)
-    if isinstance(column, IntegerField):
-        return fields.Integer(**options)
-    if isinstance(column, EncodedJSONField):
-        return fields.Dict(**options)
-    if isinstance(column, ChoiceField):
-        return Choice(column.choices, **options)
-    is_time = column.column_name.endswith(("_at", "_date", "_until"))
-    return (Moment if is_time else fields.String)(**options)
+        kind = Id
+    elif isinstance(column, IntegerField):
+        kind = int
+    elif isinstance(column, EncodedJSONField):
+        kind = dict
+    elif isinstance(column, ChoiceField):
+        return Choice(column.choices, allow_none=column.null)
+    elif column.column_name.endswith(("_at", "_date", "_until")):
+        kind = Moment
+    return field_of(kind | None if column.null else kind)
 
 
-def answer_with(title: str, /, *, base: Any = Shown, **declared: Any) -> Any:
-    """Return the schema of a response: its name in the OpenAPI document, and its fields and settings."""
-    return base.from_dict(declared, name=title)
+def answer_with(
+    title: str, /, *, base: Any = Shown, secret: Any = False, optional: Any = (), **declared: Any
+) -> Any:
+    """Return the schema of a response: its name in the OpenAPI document, and its fields (`field_of`)."""
+    schema = base.from_dict({name: field_of(kind) for name, kind in declared.items()}, name=title)
+    schema.secret, schema.optional = secret, optional
+    return schema
 
 
-def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **others: fields.Field) -> Any:
+def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **others: Any) -> Any:
     """Return the schema of a response with these columns of a table, separated by blanks, and other fields.
 
     A field whose name is in `columns` replaces the column's field, at its position.
     """
-    listed = {}
-    for name in columns.split():
-        column = model._meta.columns.get(name)
-        listed[name] = others.pop(name) if name in others else field_of(column, allow_none=column.null)
-    return base.from_dict(listed | others, name=title or model.__name__)
+    declared = {
+        name: others.pop(name) if name in others else field_of_column(model._meta.columns[name])
+        for name in columns.split()
+    }
+    return answer_with(title or model.__name__, base=base, **declared, **others)
 
 
 ProfileShown = shown(members.Member, "id full_name email role", "Profile")
-ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Integer())
+ProgressShown = answer_with("Progress", total=int, done=int)
 BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown = shown(
     models.Task,
     " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
-    labels=fields.List(fields.String()),
-    checks=nested(
-        ProgressShown, allow_none=True, metadata={"description": "The checkboxes of the description."}
-    ),
-    question_id=Id(allow_none=True, metadata={"description": "The comment that needs an answer."}),
-    blocked_by=many(BlockingShown),
+    labels=[str],
+    checks=(ProgressShown | None, "The checkboxes of the description."),
+    question_id=(Id | None, "The comment that needs an answer."),
+    blocked_by=[BlockingShown],
 )
 ListedTaskShown = answer_with(
     "ListedTask",
     base=TaskShown,
     optional=("comment_count",),
-    comment_count=fields.Integer(metadata={"description": "Only with `include=comment_count`."}),
+    comment_count=(int, "Only with `include=comment_count`."),
 )
 ProjectOfTaskShown = shown(models.Project, "id name status owner_id", "ProjectOfTask")
 MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
@@ -859,124 +876,96 @@ AttachmentShown = shown(models.Attachment, "id task_id filename content_type siz
 TaskDetailShown = answer_with(
     "TaskDetail",
     base=TaskShown,
-    comment_count=fields.Integer(),
-    next_number=fields.Integer(allow_none=True, metadata={"description": "The task that followed it."}),
-    done_blockers=many(BlockingShown),
-    blocks=many(BlockingShown),
-    attachments=many(AttachmentShown),
-    project=nested(ProjectOfTaskShown),
-    milestone=nested(MilestoneOfTaskShown, allow_none=True),
-    assignee=nested(ProfileShown, allow_none=True),
-    creator=nested(ProfileShown),
+    comment_count=int,
+    next_number=(int | None, "The task that followed it."),
+    done_blockers=[BlockingShown],
+    blocks=[BlockingShown],
+    attachments=[AttachmentShown],
+    project=ProjectOfTaskShown,
+    milestone=MilestoneOfTaskShown | None,
+    assignee=ProfileShown | None,
+    creator=ProfileShown,
 )
 PaginationShown = answer_with(
-    "Pagination",
-    total=fields.Integer(),
-    total_exact=fields.Boolean(),
-    limit=fields.Integer(),
-    offset=fields.Integer(),
-    has_more=fields.Boolean(),
-    next_offset=fields.Integer(allow_none=True),
+    "Pagination", total=int, total_exact=bool, limit=int, offset=int, has_more=bool, next_offset=int | None
 )
 TaskPaginationShown = answer_with(
     "TaskPagination",
     base=PaginationShown,
-    next_after=fields.String(
-        allow_none=True,
-        metadata={
-            "description": "With `sort=updated_at`: the `after` of the next page, also at a later time."
-        },
-    ),
+    next_after=(str | None, "With `sort=updated_at`: the `after` of the next page, also at a later time."),
 )
 VIA = "The name of the API key with which it was made; null if it was made on the page."
 CommentShown = shown(
     models.Comment,
     "id task_id author_id author content mentions created_at edited_at via",
-    author=nested(ProfileShown),
-    mentions=fields.List(
-        Id(), metadata={"description": "The mentioned members, as by `@Ana Lima` or `@Ana`."}
-    ),
-    via=fields.String(allow_none=True, metadata={"description": VIA}),
+    author=ProfileShown,
+    mentions=([Id], "The mentioned members, as by `@Ana Lima` or `@Ana`."),
+    via=(str | None, VIA),
 )
 MeetingShown = shown(
     meetings.Meeting,
     "id title description location project_id starts_at ends_at organizer participants when"
     " created_at updated_at",
-    organizer=nested(ProfileShown),
-    participants=many(ProfileShown),
+    organizer=ProfileShown,
+    participants=[ProfileShown],
     when=Choice(("upcoming", "past")),
 )
 MemberShown = shown(
     members.Member,
     "id full_name email role phone_number kind status joined_at created_at mail project_ids",
-    project_ids=fields.List(Id(), allow_none=True, metadata={"description": PROJECTS_SEEN}),
+    project_ids=fields.List(Id(), allow_none=True, **about(PROJECTS_SEEN)),
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )
-LINK: dict[str, fields.Field] = {"enrollment_link": fields.String(), "expires_at": Moment()}
-InvitationShown = answer_with("Invitation", secret=True, member=nested(MemberShown), **LINK)
+LINK: dict[str, Any] = {"enrollment_link": str, "expires_at": Moment}
+InvitationShown = answer_with("Invitation", secret=True, member=MemberShown, **LINK)
 # The link is for an invited member whose address was changed.
 ChangedMemberShown = answer_with("ChangedMember", base=MemberShown, optional=tuple(LINK), **LINK)
 InviteeShown = answer_with(
-    "Invitee",
-    workspace_name=fields.String(),
-    full_name=fields.String(),
-    email=fields.String(),
-    role=Choice(members.ROLES),
-    expires_at=Moment(),
+    "Invitee", workspace_name=str, full_name=str, email=str, role=Choice(members.ROLES), expires_at=Moment
 )
-EnrolledShown = answer_with("Enrolled", secret=True, member=nested(MemberShown), api_key=fields.String())
+EnrolledShown = answer_with("Enrolled", secret=True, member=MemberShown, api_key=str)
 KeyShown = shown(
     members.ApiKey,
     "id name scope is_session prefix member creator made_with created_at expires_at last_used_at revoked_at",
     "Key",
-    is_session=fields.Boolean(
-        metadata={"description": "Whether it is a session, whose keys may outlive it."}
-    ),
-    made_with=Id(
-        allow_none=True, metadata={"description": "The key or session with which it or its link was made."}
-    ),
-    member=nested(ProfileShown),
-    creator=nested(ProfileShown, allow_none=True),
+    is_session=(bool, "Whether it is a session, whose keys may outlive it."),
+    made_with=(Id | None, "The key or session with which it or its link was made."),
+    member=ProfileShown,
+    creator=ProfileShown | None,
 )
-NewKeyShown = answer_with("NewKey", secret=True, key=nested(KeyShown), api_key=fields.String())
-CalendarShown = answer_with("Calendar", secret=True, url=fields.String())
-CalendarRevokedShown = answer_with("CalendarRevoked", revoked=fields.Boolean())
-MeShown = answer_with("Me", member=nested(MemberShown), key=nested(KeyShown))
+NewKeyShown = answer_with("NewKey", secret=True, key=KeyShown, api_key=str)
+CalendarShown = answer_with("Calendar", secret=True, url=str)
+CalendarRevokedShown = answer_with("CalendarRevoked", revoked=bool)
+MeShown = answer_with("Me", member=MemberShown, key=KeyShown)
 # The cookie contains the secret.
-SessionShown = answer_with("Session", secret=True, member=nested(MemberShown), key=nested(KeyShown))
-COUNTS = {name: fields.Integer() for name in ("total", *models.STATUSES, "overdue")}
-StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=fields.Float())
+SessionShown = answer_with("Session", secret=True, member=MemberShown, key=KeyShown)
+COUNTS = {name: int for name in ("total", *models.STATUSES, "overdue")}
+StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=float)
 ProjectShown = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",
-    owner=nested(ProfileShown),
-    stats=nested(StatisticsShown),
+    owner=ProfileShown,
+    stats=StatisticsShown,
 )
 ListedProjectShown = answer_with(
     "ListedProject",
     base=ProjectShown,
-    description_cut=fields.Boolean(
-        metadata={"description": f"Whether this list shows only its first {models.MAX_LISTED} characters."}
-    ),
+    description_cut=(bool, f"Whether this list shows only its first {models.MAX_LISTED} characters."),
 )
 MilestoneShown = shown(
     models.Milestone,
     "id title due_date closed_at project_id description stats created_at updated_at",
-    stats=nested(ProgressShown),
+    stats=ProgressShown,
 )
 WhiteboardSummaryShown = shown(
     meetings.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
 )
 WhiteboardShown = shown(meetings.Whiteboard, "id title project_id updated_at updated_by content created_at")
-DeletedShown = answer_with("Deleted", id=Id(), deleted=fields.Boolean())
-RevokedShown = answer_with("Revoked", id=Id(), revoked=fields.Boolean())
+DeletedShown = answer_with("Deleted", id=Id, deleted=bool)
+RevokedShown = answer_with("Revoked", id=Id, revoked=bool)
 UrgentTaskShown = answer_with(
-    "UrgentTask",
-    base=TaskShown,
-    project_name=fields.String(),
-    assignee_name=fields.String(allow_none=True),
-    overdue=fields.Boolean(),
+    "UrgentTask", base=TaskShown, project_name=str, assignee_name=str | None, overdue=bool
 )
 CHANGES = (
     "The old and the new value of each changed field. A value of over "
@@ -986,142 +975,121 @@ ActivityShown = shown(
     members.Activity,
     "id action entity entity_id title actor changes created_at via",
     action=Choice(("created", "updated", "moved")),
-    entity_id=Id(),
-    actor=nested(ProfileShown),
-    changes=fields.Dict(metadata={"description": CHANGES}),
-    via=fields.String(allow_none=True, metadata={"description": VIA}),
+    entity_id=Id,
+    actor=ProfileShown,
+    changes=(dict, CHANGES),
+    via=(str | None, VIA),
 )
 HistoryShown = answer_with(
     "History",
     base=ActivityShown,
     action=Choice(members.ACTIONS),
-    task_id=Id(
-        allow_none=True, metadata={"description": "The task, or the comment's task. It may be deleted."}
-    ),
-    number=fields.Integer(allow_none=True, metadata={"description": "The task's number."}),
+    task_id=(Id | None, "The task, or the comment's task. It may be deleted."),
+    number=(int | None, "The task's number."),
 )
-HistoryPaginationShown = answer_with(
-    "HistoryPagination", limit=fields.Integer(), has_more=fields.Boolean(), next_before=Id(allow_none=True)
-)
+HistoryPaginationShown = answer_with("HistoryPagination", limit=int, has_more=bool, next_before=Id | None)
 CallerShown = answer_with("Caller", base=ProfileShown, scope=Choice(members.SCOPES))
 SystemShown = answer_with(
-    "System",
-    current_time=Moment(),
-    ai_instructions=fields.String(),
-    workspace_name=fields.String(),
-    caller=nested(CallerShown),
+    "System", current_time=Moment, ai_instructions=str, workspace_name=str, caller=CallerShown
 )
 ContextShown = answer_with(
     "Context",
-    projects=many(ListedProjectShown),
-    members=many(MemberShown),
-    urgent_tasks=many(UrgentTaskShown),
-    recent_activity=many(ActivityShown),
-    whiteboards=many(WhiteboardSummaryShown),
-    system=nested(SystemShown),
+    projects=[ListedProjectShown],
+    members=[MemberShown],
+    urgent_tasks=[UrgentTaskShown],
+    recent_activity=[ActivityShown],
+    whiteboards=[WhiteboardSummaryShown],
+    system=SystemShown,
 )
-WaitingShown = answer_with("Waiting", pending=fields.Integer(), failing_endpoints=fields.Integer())
-MailShown = answer_with("Mail", is_sent=fields.Boolean(), unreached=fields.Integer())
-ASKED = answer_with("Asked", email=fields.String())
+WaitingShown = answer_with("Waiting", pending=int, failing_endpoints=int)
+MailShown = answer_with("Mail", is_sent=bool, unreached=int)
+ASKED = answer_with("Asked", email=str)
 ChecksShown = answer_with(
     "Checks",
-    database=fields.String(),
-    writes_refused_since=Moment(allow_none=True),  # as far as this worker has seen
-    webhooks=nested(WaitingShown),
-    mail=nested(MailShown),
+    database=str,
+    writes_refused_since=Moment | None,  # as far as this worker has seen
+    webhooks=WaitingShown,
+    mail=MailShown,
 )
 HealthShown = answer_with(
     "Health",
     optional=("version", "uptime_seconds", "checks"),  # only for callers with a key
-    status=fields.String(),
-    version=fields.String(),
-    uptime_seconds=fields.Integer(),
-    checks=nested(ChecksShown),
+    status=str,
+    version=str,
+    uptime_seconds=int,
+    checks=ChecksShown,
 )
 WebhookShown = shown(
     outbox.Webhook,
     "id name url header_name events state reason failures first_failure_at last_error open_until pending"
     " created_at updated_at",
-    events=fields.List(fields.String()),
-    pending=fields.Integer(),
+    events=[str],
+    pending=int,
 )
 DeliveryShown = shown(
     outbox.Delivery,
     "id webhook_id webhook event_id event status attempts next_at leased_until last_status last_error"
     " duration_ms delivered_at created_at waits_for",
-    webhook=fields.String(),
-    event_id=fields.String(),
-    event=fields.String(),
-    waits_for=Id(allow_none=True, metadata={"description": "The delivery that has to be sent before."}),
+    webhook=str,
+    event_id=str,
+    event=str,
+    waits_for=(Id | None, "The delivery that has to be sent before."),
 )
-DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=fields.Dict())
+DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
 ListedEventShown = answer_with(
     "ListedEvent",
-    id=fields.String(),
+    id=str,
     event=Choice(ALL_EVENTS),
-    timestamp=Moment(),
-    data=fields.Dict(),
-    actor=nested(ProfileShown, allow_none=True),  # null if time caused it, as for a due date
-    request_id=fields.String(),
+    timestamp=Moment,
+    data=dict,
+    actor=ProfileShown | None,  # null if time caused it, as for a due date
+    request_id=str,
 )
-EventPaginationShown = answer_with(
-    "EventPagination",
-    limit=fields.Integer(),
-    has_more=fields.Boolean(),
-    next_after=fields.String(allow_none=True),
-)
-TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=nested(TaskPaginationShown))
-LabelShown = answer_with("Label", label=fields.String(), count=fields.Integer())
-LABELS = answer_with("LabelList", labels=many(LabelShown))
-CHANGED_TASKS = answer_with("ChangedTaskList", tasks=many(TaskShown))
-CREATED_TASKS = answer_with("CreatedTaskList", tasks=many(TaskShown))
-COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=nested(HistoryPaginationShown))
+EventPaginationShown = answer_with("EventPagination", limit=int, has_more=bool, next_after=str | None)
+TASKS = answer_with("TaskList", tasks=[ListedTaskShown], pagination=TaskPaginationShown)
+LabelShown = answer_with("Label", label=str, count=int)
+LABELS = answer_with("LabelList", labels=[LabelShown])
+CHANGED_TASKS = answer_with("ChangedTaskList", tasks=[TaskShown])
+CREATED_TASKS = answer_with("CreatedTaskList", tasks=[TaskShown])
+COMMENTS = answer_with("CommentList", comments=[CommentShown], pagination=HistoryPaginationShown)
 NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
 NoticeShown = shown(
     models.Notice,
     "id reason excerpt created_at read_at snoozed_until actor task",
-    actor=nested(ProfileShown, allow_none=True),
-    task=nested(NoticeTaskShown),
+    actor=ProfileShown | None,
+    task=NoticeTaskShown,
 )
-INBOX = answer_with(
-    "Inbox", notices=many(NoticeShown), unread=fields.Integer(), pagination=nested(HistoryPaginationShown)
-)
-INBOX_READ = answer_with("InboxRead", read=fields.Integer())
-SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id())
+INBOX = answer_with("Inbox", notices=[NoticeShown], unread=int, pagination=HistoryPaginationShown)
+INBOX_READ = answer_with("InboxRead", read=int)
+SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
 TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
-SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", excerpt=fields.String())
-TodayEntryShown = answer_with(
-    "TodayEntry", task=nested(TodayTaskShown), comment=nested(SaidShown, allow_none=True)
-)
-TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), many(TodayEntryShown))
-TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=many(MeetingShown))
-MEETINGS = answer_with("MeetingList", meetings=many(MeetingShown))
-MEMBERS = answer_with("MemberList", members=many(MemberShown))
-PROJECTS = answer_with("ProjectList", projects=many(ListedProjectShown))
-MILESTONES = answer_with("MilestoneList", milestones=many(MilestoneShown))
-WHITEBOARDS = answer_with("WhiteboardList", whiteboards=many(WhiteboardSummaryShown))
-ATTACHMENTS = answer_with("AttachmentList", attachments=many(AttachmentShown))
-KEYS = answer_with("KeyList", keys=many(KeyShown))
-WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown), mail=nested(MailShown))
-DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=nested(PaginationShown))
+SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", excerpt=str)
+TodayEntryShown = answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
+TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
+TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=[MeetingShown])
+MEETINGS = answer_with("MeetingList", meetings=[MeetingShown])
+MEMBERS = answer_with("MemberList", members=[MemberShown])
+PROJECTS = answer_with("ProjectList", projects=[ListedProjectShown])
+MILESTONES = answer_with("MilestoneList", milestones=[MilestoneShown])
+WHITEBOARDS = answer_with("WhiteboardList", whiteboards=[WhiteboardSummaryShown])
+ATTACHMENTS = answer_with("AttachmentList", attachments=[AttachmentShown])
+KEYS = answer_with("KeyList", keys=[KeyShown])
+WEBHOOKS = answer_with("WebhookList", webhooks=[WebhookShown], mail=MailShown)
+DELIVERIES = answer_with("DeliveryList", deliveries=[DeliveryShown], pagination=PaginationShown)
 ChangeShown = answer_with(
     "Change",
     optional=("number",),
     kind=Choice(OBJECTS),
-    id=Id(),
-    number=fields.Integer(metadata={"description": "A task's number."}),
+    id=Id,
+    number=(int, "A task's number."),
     action=Choice(("created", "updated", "deleted")),
-    at=Moment(),
-    object=fields.Dict(
-        allow_none=True, metadata={"description": "Its own columns as they are now; null if it was deleted."}
-    ),
+    at=Moment,
+    object=(dict | None, "Its own columns as they are now; null if it was deleted."),
 )
-ChangePaginationShown = answer_with("ChangePagination", next_after=fields.String(), has_more=fields.Boolean())
-CHANGED = answer_with("ChangeList", changes=many(ChangeShown), pagination=nested(ChangePaginationShown))
-HISTORY = answer_with("ActivityList", activity=many(HistoryShown), pagination=nested(HistoryPaginationShown))
-LISTED_EVENTS = answer_with(
-    "EventList", events=many(ListedEventShown), pagination=nested(EventPaginationShown)
-)
+ChangePaginationShown = answer_with("ChangePagination", next_after=str, has_more=bool)
+CHANGED = answer_with("ChangeList", changes=[ChangeShown], pagination=ChangePaginationShown)
+HISTORY = answer_with("ActivityList", activity=[HistoryShown], pagination=HistoryPaginationShown)
+LISTED_EVENTS = answer_with("EventList", events=[ListedEventShown], pagination=EventPaginationShown)
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),
