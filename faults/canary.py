@@ -1,7 +1,8 @@
 """Put a secret in every place that can hold one, and then search for it everywhere else.
 
 A real server has every kind of secret. Clients, receivers and operators use it, rightly and wrongly. Then its
-log, responses, events, deliveries, database, copies, processes and commands are searched.
+log, responses, events, deliveries, database, copies, processes and commands are searched. To a client of some
+projects, the texts of another project are secrets too.
 """
 
 import contextlib
@@ -11,7 +12,9 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import requests
@@ -19,12 +22,16 @@ from aiosmtpd.smtp import AuthResult
 from findings import Run
 from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, receivers
 from mailboxes import Mailbox, token_in
-from misplaced import ENTER, HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
+from misplaced import ENTER, HEADS, MISTAKES, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
 from receivers import certificates
+from test_client_projects import ALL, MAY, fill, read_all
+from test_client_projects import call as call_tool
 from traces import Hunt
 
 # Texts that may contain the path and query of a webhook's URL.
 URL_IS_SHOWN = ("answer: GET webhooks", "answer: GET deliveries", "command: webhook", "database", "copy")
+# Texts that may contain what a client of some projects must not see.
+OF_OTHERS = ("answer: GET", "database", "copy", "delivery")
 READ = "context activity members me keys health openapi.json docs tasks tasks/TASK/activity"
 READ += " webhooks deliveries?limit=100 events?limit=100"
 COMMANDS = ("webhook list", "key list", "member list", "doctor", "init", "deliver")
@@ -32,6 +39,7 @@ KEY = re.compile(r"tms_[\w-]{43}")
 TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
 NOBODY = {"Authorization": ""}
 GUEST = {"email": "guest@example.com", "full_name": "Guy Guest", "role": "member"}
+CLIENT = {"email": "client@example.com", "full_name": "Clara Client", "role": "client"}
 LINK = re.compile(rb"/enroll/[\w-]+")
 PROXY = "127.0.0.2"  # a proxy that names the member
 
@@ -47,6 +55,16 @@ class Refusing(Mailbox):
         if not self.count(envelope.rcpt_tos[0]):
             self.answers.append(f"554 {self.credentials[-1]} {LINK.findall(envelope.content)}")
         return await super().handle_DATA(server, session, envelope)
+
+
+class Repeating(BaseHTTPRequestHandler):
+    """A receiver that puts the header of the webhook in place of a status."""
+
+    def do_POST(self) -> None:
+        self.wfile.write(f"HTTP/1.1 {self.headers['Authorization']}\r\n\r\n".encode())
+
+    def log_message(self, *_) -> None:
+        pass
 
 
 class Stage:
@@ -82,6 +100,7 @@ class Stage:
             "MAIL_PASSWORD": hunt.place("password of the mail server"),
             "TASKS_DELIVERY__CA_FILE": str(authority),
             "BOUND_AGAIN_SECONDS": "0.1",
+            "BOUND_QUIET_SECONDS": "0",
             "TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email",
             "TASKS_SERVER__SIGN_IN_NETWORKS": f'["{PROXY}"]',
             "TMPDIR": str(self.folder),
@@ -176,6 +195,40 @@ class Stage:
     def place_token(self, name: str, place: str, invited: dict) -> str:
         return self.hunt.place(name, place, text=invited["enrollment_link"].rpartition("/")[2])
 
+    def look_elsewhere(self) -> None:
+        """Let a client of one project read everything, while another project is full of secrets."""
+        owner, hidden = self.server.client(self.key), self.hunt.place("text of a hidden project", *OF_OTHERS)
+        seen, other = owner.make_project(), owner.make_project(name=hidden)
+        invited = self.make(
+            "a client's invitation", "/members/invite", CLIENT | {"project_ids": [seen["id"]]}
+        )
+        token = invited["enrollment_link"].rpartition("/")[2]
+        joined = owner.data(self.server.client(None).post(f"/enroll/{token}"), 201)
+        client = self.server.client(joined["api_key"])
+        client.calendar = "/calendar/" + client.data(client.post("/calendar"), 201)["url"].rpartition("/")[2]
+        client.data(client.patch(f"/members/{joined['member']['id']}", {"mail": "at_once"}))
+        ids = fill(owner, other, hidden, CLIENT["full_name"])
+        shown = self.hunt.place("text of a client's project", "client", *OF_OTHERS)
+        inside = fill(owner, seen, shown, CLIENT["full_name"])
+        moved = owner.make_task(seen)["id"]
+        for id, changes in (
+            (moved, {"project_id": other["id"], "title": hidden}),
+            (inside["task"], {"blocked_by": [ids["number"], moved]}),
+        ):
+            owner.data(owner.patch(f"/tasks/{id}/details", changes))
+        read = read_all(self.server, client)
+        paths = [name.split()[1] for name, roles in MAY.items() if roles == ALL and name.startswith("GET")]
+        paths = [re.sub("<[^>]*>", str(id), path) for path in paths for id in (*ids.values(), moved)]
+        paths += [f"/tasks/{ids['task']}/attachments/{ids['attachment']}", f"/tasks?q={hidden}"]
+        read |= {path: client.request("GET", path, envelope=False).text for path in paths}
+        for name, given in (("get_task", {"task_id": moved}), ("get_project", {"project": other["id"]})):
+            read[name] = call_tool(self.server, client, name, given)
+        while "invites" in (mail := self.box.next(CLIENT["email"]))["Subject"]:
+            continue
+        assert shown in str(read) and shown in str(mail)
+        for name, text in (read | {"mail": str(mail)}).items():
+            self.hunt.read(f"client: {name}", text)
+
     def misuse(self) -> None:
         """Send secrets where they do not belong."""
         for name, method, path, headers, body in REQUESTS[:: self.step]:
@@ -228,10 +281,11 @@ class Stage:
     def break_down(self) -> None:
         """Reload with a mistake, kill a worker that holds a key, and cause bugs."""
         good = self.config.read_text()
-        self.config.write_text(good + self.hunt.fill('\n[bootstrap]\napi_key = "<<key in a reload>>" x'))
-        with self.server.replacing():
-            self.server.process.send_signal(signal.SIGHUP)
-        assert "Nothing is reloaded" in self.server.log.read_text()
+        for number, mistake in enumerate(MISTAKES, 1):
+            self.config.write_text(good + self.hunt.fill(mistake))
+            with self.server.replacing():
+                self.server.process.send_signal(signal.SIGHUP)
+            assert self.server.log.read_text().count("Nothing is reloaded") >= number
         self.config.write_text(good)
         # The connection ends before the wait for the new worker. Otherwise the old worker would wait for
         # the body.
@@ -258,7 +312,7 @@ class Stage:
         self.hunt.read_files("file that was left", ROOT, "core*")
         self.hunt.read_files("given to a program", self.folder, "given-to-programs")
         self.hunt.read("log", self.server.log.read_bytes())
-        for number, mail in enumerate(self.box.seen):
+        for number, mail in enumerate(mail for mail in self.box.seen if LINK.search(mail.raw)):
             self.hunt.place(f"token of mail {number}", text=token_in(mail))
         for call in receiver.all_here():
             self.hunt.read("delivery", f"{call.headers}\n\n".encode() + call.body)
@@ -274,13 +328,23 @@ def run(run: Run) -> None:
     with contextlib.closing(box), contextlib.contextmanager(receivers)() as make:
         accepts, refuses, is_down = make().up(), make().up(), make()
         refuses.answer = lambda call: 500
+        repeats = HTTPServer(("127.0.0.1", 0), Repeating)
+        threading.Thread(target=repeats.serve_forever, daemon=True).start()
         urls = {"accepts": accepts.url, "refuses": refuses.url, "is-down": is_down.url}
+        urls["repeats"] = f"http://127.0.0.1:{repeats.server_port}"
         stage = Stage(run, hunt, urls, box, authority)
         # Options that an operator may switch on to find a fault.
         options = ("--log-level", "debug", "--access-logfile", "-")
         with run.server("server", *options, **stage.settings) as stage.server:
             stage.server.allow_bugs = True
-            for step in (stage.use, stage.misuse, stage.read_all, stage.operate, stage.break_down):
+            for step in (
+                stage.use,
+                stage.look_elsewhere,
+                stage.misuse,
+                stage.read_all,
+                stage.operate,
+                stage.break_down,
+            ):
                 step()
             stage.read_rest(accepts)
             hunt.report()

@@ -24,6 +24,11 @@ source = "{source}"
 {options}
 """
 REFERENCE = '{{ source = "{source}", provider = "{name}", id = "{id}" }}'
+# What a reload refuses.
+WRONG_HEADER = WEBHOOK.format(name="wrong", url="http://a.example", events="[]").replace(
+    "Authorization", "Host"
+)
+MISTAKES = ('\n[bootstrap]\napi_key = "<<key in a reload>>" x', WRONG_HEADER)
 
 
 class Provider(NamedTuple):
