@@ -58,10 +58,10 @@ class Refusing(Mailbox):
 
 
 class Repeating(BaseHTTPRequestHandler):
-    """A receiver that puts the header of the webhook in place of a status."""
+    """A receiver that answers with the header of the webhook alone."""
 
     def do_POST(self) -> None:
-        self.wfile.write(f"HTTP/1.1 {self.headers['Authorization']}\r\n\r\n".encode())
+        self.wfile.write(f"{self.headers['Authorization']}\r\n\r\n".encode())
 
     def log_message(self, *_) -> None:
         pass

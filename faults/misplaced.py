@@ -24,7 +24,7 @@ source = "{source}"
 {options}
 """
 REFERENCE = '{{ source = "{source}", provider = "{name}", id = "{id}" }}'
-# What a reload refuses.
+# Changes of the configuration that a reload refuses.
 WRONG_HEADER = WEBHOOK.format(name="wrong", url="http://a.example", events="[]").replace(
     "Authorization", "Host"
 )
