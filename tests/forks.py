@@ -6,10 +6,13 @@ Most of the time of a start goes into imports, and the tests start some hundred 
 import os
 import sys
 import tempfile
+from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from subprocess import TimeoutExpired
 
+ROOT = Path(__file__).parents[1]
 context = get_context("forkserver")
 of_gunicorn = ["gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
 context.set_forkserver_preload(["__main__", "app", "flask.cli", *of_gunicorn])
@@ -45,9 +48,34 @@ class Forked:
         self.send_signal(SIGKILL)
 
 
+@contextmanager
+def running(words, folder, environment):
+    """Run `gunicorn` or `flask` in a fork; its outputs can be read, and it is terminated at the end."""
+    with tempfile.TemporaryDirectory() as home:
+        pipes = [Path(home, name) for name in ("stdout", "stderr")]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+        process = Forked(words, folder, environment, *pipes)
+        process.stdout, process.stderr = map(open, pipes)
+        with process.stdout, process.stderr:
+            try:
+                yield process
+            finally:
+                process.terminate()
+                process.wait(90)
+
+
+def bounds(environment):
+    """The variables that limits.py reads when it is imported."""
+    return {name: text for name, text in environment.items() if name.startswith("BOUND_")}
+
+
 def become(words, folder, environment, stdout, stderr, listener):
     """Be the program from now on: what a start by the operating system would do."""
     os.chdir(folder)
+    if bounds(environment) != bounds(os.environ):
+        for file in ROOT.glob("*.py"):  # they are imported again
+            sys.modules.pop(file.stem, None)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # TMPDIR may be another one

@@ -3,12 +3,12 @@
 import os
 import shlex
 import signal
-import subprocess
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending
+from forks import running
+from harness import OWNER_KEY, PATIENCE, ROOT
 from standardwebhooks import Webhook
 from test_readme import WEBHOOKS, block
 from test_throwaway import begun, cause, client, environment_in
@@ -20,12 +20,10 @@ def listen(receiver, tmp_path):
 
     @contextmanager
     def run(url, *words, key=OWNER_KEY):
-        words = ["--app", ROOT / "app", "listen", "--forward-to", receiver.url, *words]
+        words = ["flask", "--app", ROOT / "app", "listen", "--forward-to", receiver.url, *words]
         given = {"TASKS_URL": url, "TASKS_KEY": key, "TASKS_SERVER__DATABASE": str(tmp_path / "no.db")}
-        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-        options = {"cwd": tmp_path, "text": True, "env": environment | given}
-        with subprocess.Popen([BIN / "flask", *words], **pipes, **options) as process, ending(process):
+        with running(words, tmp_path, environment | given) as process:
             process.secret = process.stdout.readline().removeprefix("Secret: ").strip()
             yield process
         assert list(tmp_path.glob("no.db*")) == []
@@ -36,8 +34,8 @@ def listen(receiver, tmp_path):
 def end(process):
     """Press Ctrl-C; returns what was printed since."""
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stderr) == (0, "")
+    stdout, stderr = process.stdout.read(), process.stderr.read()
+    assert (process.wait(PATIENCE), stderr) == (0, "")
     return stdout.splitlines()
 
 
@@ -117,6 +115,6 @@ def test_a_wrong_address_or_key_is_one_line_of_listen(server, listen):
         (":1", OWNER_KEY, "Error: Failed to parse"),
     ):
         with listen(server.base + path, key=key) as process:
-            stdout, stderr = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, stdout, stderr.count("\n")) == (1, "", 1)
+            stdout, stderr = process.stdout.read(), process.stderr.read()
+        assert (process.wait(PATIENCE), stdout, stderr.count("\n")) == (1, "", 1)
         assert said in stderr

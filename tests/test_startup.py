@@ -10,7 +10,8 @@ from contextlib import closing
 
 import pytest
 import requests
-from harness import BIN, PATIENCE, ROOT, Server, at_once, wait_until
+from forks import running
+from harness import PATIENCE, ROOT, Server, at_once, wait_until
 from older import older_database, versions
 from test_database import refusal
 
@@ -23,7 +24,7 @@ WEBHOOK = {"TASKS_WEBHOOKS": json.dumps([{"name": "one", "url": "http://127.0.0.
 def begin(server, port):
     """Start gunicorn on the server's database and this port, without a webhook."""
     environment = server.environment | {"PORT": str(port), "TASKS_WEBHOOKS": "[]"}
-    return subprocess.Popen([BIN / "gunicorn"], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    return running(["gunicorn"], ROOT, environment)
 
 
 def webhooks(server):
@@ -34,7 +35,7 @@ def test_a_second_server_is_refused_before_it_binds_a_port(launch):
     server = launch(**WEBHOOK)
     with begin(server, server.base.rpartition(":")[2]) as second:  # or it would say that the port is taken
         said = second.stderr.read()
-    assert second.returncode == 1
+        assert second.wait(PATIENCE) == 1
     assert said.splitlines()[-1].endswith("tasks.db: another server uses this database; stop it first")
     assert "Traceback" not in said
     assert webhooks(server) == [{"name": "one", "state": "active"}]
@@ -50,6 +51,19 @@ def test_a_start_on_a_port_that_is_taken_changes_no_webhook(tmp_path):
             process.kill()  # gunicorn tries for five seconds
     assert str(port) in said
     assert webhooks(server) == [{"name": "one", "state": "active"}]
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
+    server = Server(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["make", "--silent", "-o", "install", "run", f"VENV={sys.prefix}"]
+        options = {"cwd": ROOT, "env": server.environment | {"PORT": str(port), "MAKEFLAGS": ""}}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **options)
+    said = f"port {port} is taken by another program; choose another one: PORT={port + 1} make run"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == f"Error: {said}"
+    assert not server.database.exists()
 
 
 def test_a_worker_that_outlives_its_master_keeps_its_database(launch):
@@ -113,9 +127,9 @@ app.create_app()
 """
 
 
-@pytest.mark.parametrize(
-    ("program", "words"),
-    [
+def test_a_wrong_declaration_ends_the_start_with_one_line(tmp_path):
+    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "capture_output": True, "text": True}
+    for program, words in (
         (
             UNUSED,
             "before_request never calls <lambda>; after_request never calls print; errorhandler never calls"
@@ -123,19 +137,15 @@ app.create_app()
             " its path /api/v1/other (docs/internals.md",
         ),
         ("import gunicorn, runpy; gunicorn.__version__ = '26.1'; runpy.run_path('gunicorn.conf.py')", "26.1"),
-    ],
-)
-def test_a_wrong_declaration_ends_the_start_with_one_line(tmp_path, program, words):
-    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", program], **options)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("Error: ") and words in done.stderr
+    ):
+        done = subprocess.run([sys.executable, "-c", program], **options)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("Error: ") and words in done.stderr
 
 
 def test_another_server_than_gunicorn_logs_that_errands_do_not_run(tmp_path):
-    words = [BIN / "flask", "--app", "app", "run", "--port", "0"]
-    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, **options) as other:
+    words = ["flask", "--app", "app", "run", "--port", "0"]
+    with running(words, ROOT, Server(tmp_path).environment) as other:
         base = next(line for line in other.stderr if "Running on" in line).split()[-1]
         assert requests.get(f"{base}/api/v1/health", timeout=PATIENCE).status_code in (200, 503)
         other.terminate()

@@ -10,12 +10,11 @@ import time
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import requests
-from forks import Forked
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, fault, wait_until
+from forks import running
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, ending, fault, wait_until
 from older import content as whole_content
 from standardwebhooks import Webhook, WebhookVerificationError
 from test_tools import text_of
@@ -62,23 +61,14 @@ def begun(folder, environment, *words, **settings):
     It is forked, unless it runs a program, which is to be in its process group.
     """
     words = ["flask", "--app", ROOT / "app", "throwaway", "--log", os.devnull, *words]
-    options = {"cwd": folder, "env": environment | settings, "process_group": 0, "text": True}
-    with TemporaryDirectory() as home:
-        pipes = [Path(home, name) for name in ("stdout", "stderr")]
-        if "--" in words:
-            outputs = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-            process = subprocess.Popen([BIN / words[0], *words[1:]], **outputs, **options)
-        else:
-            for pipe in pipes:
-                os.mkfifo(pipe)
-            process = Forked(words, folder, options["env"], *pipes)
-            process.stdout, process.stderr = map(open, pipes)
-        with process.stdout, process.stderr:
-            try:
-                yield process
-            finally:
-                process.terminate()
-                process.wait(PATIENCE)
+    if "--" not in words:
+        with running(words, folder, environment | settings) as process:
+            yield process
+        return
+    options = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | {"process_group": 0, "text": True}
+    options |= {"cwd": folder, "env": environment | settings}
+    with subprocess.Popen([BIN / words[0], *words[1:]], **options) as process, ending(process):
+        yield process
 
 
 @pytest.fixture
@@ -195,23 +185,20 @@ def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(b
     assert left_over(environment) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "settings", "said"),
-    [
+def test_a_failed_start_is_one_line(run):
+    for words, settings, said in (
         ("", {"TASKS_BOOTSTRAP__API_KEY": "short"}, "bootstrap.api_key: must be 32 to 255 visible ASCII"),
         ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere.pem"}, "the server did not start; its log says why"),
         ("no-such-program", {}, "No such file or directory: 'no-such-program'"),
         ("--seed 7 --today 2999-01-01", {}, "Invalid value for '--today': must not be in the future"),
         ("--today 2026-01-05", {}, "--today needs --seed"),
         ("--seed 7 --today soon", {}, "'soon' does not match the format '%Y-%m-%d'"),
-    ],
-)
-def test_a_failed_start_is_one_line(run, words, settings, said):
-    code, stdout, stderr = run(*words.split(), **settings)
-    *usage, line = stderr.splitlines()
-    assert (code, stdout, bool(usage)) == ((2, "", True) if "--today" in words else (1, "", False))
-    assert line.startswith("Error: ")
-    assert said in line
+    ):
+        code, stdout, stderr = run(*words.split(), **settings)
+        *usage, line = stderr.splitlines()
+        assert (code, stdout, bool(usage)) == ((2, "", True) if "--today" in words else (1, "", False))
+        assert line.startswith("Error: ")
+        assert said in line
 
 
 # The paths of this server alone

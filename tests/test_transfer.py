@@ -6,12 +6,12 @@ import json
 import os
 import re
 import sqlite3
-import subprocess
 from contextlib import closing
 from urllib.parse import quote
 
 import pytest
-from harness import BIN, NOBODY, ROOT, fault, invoke, wait_until
+from forks import running
+from harness import NOBODY, PATIENCE, ROOT, fault, invoke, wait_until
 
 from times import now
 
@@ -165,12 +165,10 @@ def test_a_trial_that_is_ended_leaves_no_copy_behind(server, tmp_path):
     copies = tmp_path / "copies"
     copies.mkdir()
     (tmp_path / "tasks.csv").write_text("title,project\n" + "x,Many\n" * 5000)
-    command = [BIN / "flask", "--app", "app", "import", tmp_path / "tasks.csv"]
-    environment = server.environment | {"TMPDIR": str(copies)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
+    words = ["flask", "--app", "app", "import", tmp_path / "tasks.csv"]
+    with running(words, ROOT, server.environment | {"TMPDIR": str(copies)}) as process:
         wait_until(lambda: any(copies.glob("*/*")) or process.poll() is not None)
-        process.terminate()
-    assert process.returncode in (0, 143)  # it may have been done already
+    assert process.wait(PATIENCE) in (0, 143)  # it may have been done already
     assert list(copies.iterdir()) == []
 
 
@@ -189,9 +187,8 @@ def test_a_cell_that_a_spreadsheet_takes_for_a_formula_is_quoted_and_comes_back_
     assert again.stdout.splitlines()[-1] == f"0 new, 0 changed, {len(texts)} unchanged"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path):
+    for text, said in (
         ("Name\nx\n", "line 1: column title is missing; accepted columns: title, description"),
         ("title,Due date,due_date\nx,,\n", "line 1: several columns due_date"),
         ("title,description\nx,y\n\nFix it,now, please\n", "line 4: has more cells than line 1"),
@@ -202,12 +199,10 @@ def test_a_cell_that_a_spreadsheet_takes_for_a_formula_is_quoted_and_comes_back_
         ('{"title": "x"\n', "line 1: must be one JSON object in one line (the body is not JSON"),
         ("[1]", "line 1: must be one JSON object in one line (the body must be a JSON object); for"),
         ("", "line 1: column title is missing"),
-    ],
-)
-def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path, text, said):
-    failed = run_import(server, tmp_path, text, "--project", "Of nothing")
-    assert failed.exit_code == 1
-    assert failed.stderr.startswith(f"Error: {said}")
+    ):
+        failed = run_import(server, tmp_path, text, "--project", "Of nothing")
+        assert failed.exit_code == 1
+        assert failed.stderr.startswith(f"Error: {said}"), text[:60]
 
 
 def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_path):
@@ -366,9 +361,8 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
 SOON, SAID = now(600), {"content": "Soon"}
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_a_wrong_field_is_named_with_its_line(server, tmp_path):
+    for line, said in (
         *(({"kind": kind}, "kind: must be one of project, milestone, task") for kind in ("member", ["task"])),
         ({"title": 1}, "title: must be a string"),
         ({"title": "x", "number": "1"}, "number: must be a whole number from 1"),
@@ -390,12 +384,10 @@ SOON, SAID = now(600), {"content": "Soon"}
         ({"kind": "project", "title": "x"}, "name: is required"),
         ({"kind": "project", "name": "x", "status": "old", "owner": None}, "status: must be one of active"),
         ({"kind": "milestone", "title": "x", "project": None}, "project: is required"),
-    ],
-)
-def test_a_wrong_field_is_named_with_its_line(server, tmp_path, line, said):
-    named = {"title": "Right", "project": "Of nothing"}
-    done = import_lines(server, tmp_path, [named, line if "kind" in line else named | line], "--apply")
-    assert done.stderr == "Error: nothing is stored\n"
-    (problem,) = (row for row in done.stdout.splitlines() if row.startswith("line"))
-    assert problem.startswith(f"line 2: {said}")
-    assert server.rows("SELECT * FROM project WHERE name = 'Of nothing'") == []
+    ):
+        named = {"title": "Right", "project": "Of nothing"}
+        done = import_lines(server, tmp_path, [named, line if "kind" in line else named | line], "--apply")
+        assert done.stderr == "Error: nothing is stored\n"
+        (problem,) = (row for row in done.stdout.splitlines() if row.startswith("line"))
+        assert problem.startswith(f"line 2: {said}")
+        assert server.rows("SELECT * FROM project WHERE name = 'Of nothing'") == []
