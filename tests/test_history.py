@@ -1,8 +1,6 @@
 """The history of a task and of the workspace, GET /tasks/:id/activity and GET /activity."""
 
 import itertools
-import sqlite3
-from contextlib import closing
 
 import pytest
 from harness import NOBODY, fault
@@ -132,28 +130,3 @@ def test_a_client_sees_the_history_of_tasks_alone(owner, join, busy):
     assert {entry["entity"] for entry in history(client, limit=100)} == {"task", "comment"}
     assert history(client, entity="member") == history(client, entity="project") == []
     assert history(owner, entity="member")
-
-
-def test_an_older_database_gets_its_history(launch):
-    """Entries from before activity had a column for its task are in the task's history all the same."""
-    server = launch()
-    owner = server.client()
-    task = owner.make_task(owner.make_project())
-    repeatable = {"headers": {"Idempotency-Key": "once"}}
-    comment = owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "A"}, **repeatable), 201)
-    before = history(owner)
-    server.stop()
-    with closing(sqlite3.connect(server.database)) as database:
-        database.executescript("""
-            DROP INDEX activity_task;
-            ALTER TABLE activity DROP COLUMN task_id;
-            ALTER TABLE comment DROP COLUMN edited_at;
-            UPDATE stored_answer SET data = JSON_REMOVE(data, '$.edited_at');
-            DELETE FROM schema_migration WHERE name = '0008_history';
-        """)
-    server.start()
-    owner = server.client()
-    assert history(owner) == before
-    assert [entry["entity"] for entry in history(owner, of(task))] == ["comment", "task"]
-    again = owner.post(f"/tasks/{task['id']}/comments", {"content": "A"}, **repeatable)
-    assert owner.data(again, 201) == comment

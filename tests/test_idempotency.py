@@ -77,19 +77,6 @@ def test_twenty_at_once_make_one_task_and_twenty_equal_answers(server, owner, bo
     assert owner.data(owner.get("/tasks", project_id=body["project_id"]))["pagination"]["total"] == 1
 
 
-def test_after_a_kill_a_repetition_replays_or_is_the_first(launch):
-    server = launch()
-    owner = server.client()
-    body = {"project_id": owner.make_project()["id"], "title": "x"}
-    made = [post(owner, "/tasks", body, f"k{n}") for n in range(10)]
-    server.kill()
-    owner = server.start().client()
-    for number, first in enumerate(made):
-        assert repeated(post(owner, "/tasks", body, f"k{number}")) == repeated(first)
-    assert post(owner, "/tasks", body, "another").status_code == 201
-    assert owner.data(owner.get("/tasks"))["pagination"]["total"] == 11
-
-
 def test_a_key_is_free_again_after_a_day(server, owner, body):
     first = owner.data(post(owner, "/tasks", body, "old"), 201)
     for hours in (23, 25):

@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 import pytest
-from harness import PATIENCE, at_once, hook, resolved, wait_until
+from harness import PATIENCE, at_once, hook, old_ids, resolved, wait_until
 from test_retries import titles
 
 import webhooks
@@ -53,8 +53,11 @@ def make_tasks(server, many):
     return f"/projects/{project['id']}?force=true", made
 
 
-def write_meanwhile(server):
-    """Make a project, and in another thread a task in it, whose request gets no answer."""
+def write_meanwhile(server, receiver):
+    """Make a project, and in another thread a task in it, of which the receiver is told.
+
+    The request gets no answer.
+    """
     owner = server.client()
     project = owner.make_project()
 
@@ -64,6 +67,7 @@ def write_meanwhile(server):
 
     writer = threading.Thread(target=write_and_fail)
     writer.start()
+    assert titles([receiver.next()]) == ["Before"]
     return project, writer
 
 
@@ -81,8 +85,7 @@ def test_a_request_with_many_receivers_does_not_hold_up_events_of_another(launch
     well = new_receiver().up()
     hooks = [hook(held(), name=f"hanging {number}") for number in range(webhooks.MOST_AT_ONCE - 1)]
     server = serve(launch, *hooks, hook(well, name="well"), **LONG)
-    _, writer = write_meanwhile(server)
-    assert titles([well.next()]) == ["Before"]
+    _, writer = write_meanwhile(server, well)
     # Otherwise what follows would wait behind it.
     wait_until(lambda: server.rows("SELECT 1 FROM delivery WHERE status = 'delivered'"))
     assert writer.is_alive()
@@ -124,8 +127,7 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
     receiver = held()
     # It is still waiting when the server is killed.
     server = serve(launch, hook(receiver), **LONG | {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "20"})
-    project, writer = write_meanwhile(server)
-    assert titles([receiver.next()]) == ["Before"]
+    project, writer = write_meanwhile(server, receiver)
     server.kill()
     writer.join()
     let_go.set()
@@ -137,8 +139,7 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
 def test_a_command_sends_what_a_server_was_sending_when_it_ended(launch, held, let_go):
     receiver = held()
     server = serve(launch, hook(receiver), **LONG, TASKS_DELIVERY__SWEEPER="false")
-    _, writer = write_meanwhile(server)
-    receiver.next()
+    _, writer = write_meanwhile(server, receiver)
     server.kill()
     writer.join()
     let_go.set()
@@ -149,8 +150,7 @@ def test_a_command_sends_what_a_server_was_sending_when_it_ended(launch, held, l
 def test_an_event_does_not_overtake_one_that_was_under_way_when_a_worker_was_killed(launch, held, let_go):
     receiver = held()
     server = serve(launch, hook(receiver), **LONG, TASKS_DELIVERY__SWEEPER="false")
-    project, writer = write_meanwhile(server)
-    assert titles([receiver.next()]) == ["Before"]
+    project, writer = write_meanwhile(server, receiver)
     (killed,) = server.children()
     os.kill(killed, signal.SIGKILL)
     writer.join()
@@ -203,11 +203,15 @@ def test_a_slow_or_failing_chore_holds_up_no_event(database, tmp_path, monkeypat
         sweeper._lock.close()
 
 
-def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
+def test_activity_is_dropped_after_the_days_that_a_setting_gives_and_notices_after_90(launch):
     server = launch()
-    server.client().make_project()
-    kept = server.rows("SELECT id FROM activity")
+    owner, bot = server.client(), server.join()
+    (old,) = old_ids(owner.make_task(owner.make_project(), assignee_id=bot.member["id"]), 1)
+    kept, told = (server.rows(f"SELECT id FROM {table}") for table in ("activity", "notice"))
     server.stop()
+    columns = "member_id, task_id, actor_id, excerpt, created_at, read_at"
+    copied = f"SELECT ?, 'commented', {columns} FROM notice"
+    server.rows(f"INSERT INTO notice (id, reason, {columns}) {copied}", old)
     server.rows("""
         WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 1200)
         INSERT INTO activity SELECT '01700000-0000-7000-8000-' || printf('%012x', n), actor_id, action,
@@ -216,4 +220,6 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
         FROM (SELECT * FROM activity LIMIT 1), number
     """)
     launch(folder=server.folder, TASKS_WORKSPACE__ACTIVITY_DAYS="30")
-    wait_until(lambda: server.rows("SELECT id FROM activity") == kept)
+    wait_until(
+        lambda: (server.rows("SELECT id FROM activity"), server.rows("SELECT id FROM notice")) == (kept, told)
+    )
