@@ -20,6 +20,7 @@ from playwright.sync_api import expect
 from receivers import certificates
 from test_inbox import comment, of
 from test_members import invite, join_with, removed, token_of
+from test_metrics import figures
 from test_session import browser, cookie_of, sign_in, submit
 
 from mail import SAYINGS
@@ -401,10 +402,8 @@ def test_a_server_that_refuses_is_tried_again_and_told(launch, mailbox):
     assert result.exit_code == 1
     assert "mail to carl@example.com: " in result.output
     assert "answered 550 no http://x/enroll/… here" in result.output
-    headers = {"Authorization": f"Bearer {OWNER_KEY}"}
-    figures = requests.get(f"{server.base}/metrics", headers=headers, timeout=PATIENCE)
-    assert "tasks_members_unreached{} 1" in figures.text
-    assert 'tasks_mail_attempts_total{result="sent"} 1' in figures.text
+    said = figures(server)
+    assert said["members_unreached",] == said["mail_attempts_total", "sent"] == 1
     assert "/enroll/abc" not in server.log.read_text()
     assert invitation["member"]["email"] not in server.log.read_text()
 
@@ -517,8 +516,8 @@ def test_the_page_shows_the_new_link_of_an_invited_person_whose_address_is_corre
     assert "enrollment_link" not in owner.data(member)  # who has joined keeps their keys
 
 
-def test_the_page_says_to_whom_an_invitation_is_mailed(browse, mailing, box):
-    page = browse(own=True)
+def test_the_page_mails_invitations_and_links_and_one_s_account_says_when_mail_comes(browse, mailing, box):
+    page = browse(refusals=True, own=True)
     page.request.post(f"{mailing.base}/api/v1/session", data={"api_key": OWNER_KEY})
     page.goto(f"{mailing.base}/#view=people")
     page.get_by_role("button", name="Invite").click()
@@ -527,11 +526,8 @@ def test_the_page_says_to_whom_an_invitation_is_mailed(browse, mailing, box):
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("It is mailed to by-page@example.com")).to_be_visible()
     box.next("by-page@example.com")
-
-
-def test_the_page_mails_a_link_and_one_s_account_says_when_mail_comes(browse, mailing, box):
     ana = member_of(mailing, box)
-    page = browse(refusals=True, own=True)
+    page.context.clear_cookies()
     page.goto(f"{mailing.base}/")
     page.get_by_label("E-mail").fill(ana.member["email"])
     page.get_by_role("button", name="Email me a sign-in link").click()

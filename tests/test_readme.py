@@ -146,29 +146,23 @@ def test_the_api_page_has_every_path_and_none_besides():
     assert documented == routed - {"/docs/<string:name>"}
 
 
-def test_every_error_is_in_the_table():
+def test_the_pages_name_every_error_event_action_filter_and_tool():
     section = API.partition("## Errors")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| (\d{3}) \| `(\w+)` \|", section, re.MULTILINE)
     answered = {(str(error.status), error.code) for error in [ApiError, *ApiError.__subclasses__()]}
     answered |= {(str(status), code) for status, code in PathError.CODES.items()}
     assert sorted(listed) == sorted(answered)
-
-
-def test_every_event_action_and_filter_is_told():
-    events = schemas.EVENTS + schemas.EVENTS_BY_NAME
-    for names, page in ((events, WEBHOOKS), (gateway.ACTIONS, GATEWAY), (schemas.LIST_TASKS.fields, API)):
+    named = {WEBHOOKS: schemas.EVENTS + schemas.EVENTS_BY_NAME, GATEWAY: gateway.ACTIONS, AGENTS: tools.TOOLS}
+    named[API] = schemas.LIST_TASKS.fields
+    for page, names in named.items():
         assert [name for name in names if not re.search(f"`{name}[`=]", page)] == []
 
 
-def test_the_configurations_of_agents_can_be_read():
+def test_the_configurations_of_agents_and_the_retry_schedule_are_right():
     cursor = json.loads(block("json", "mcpServers", AGENTS))["mcpServers"]["tasks"]
     codex = tomllib.loads(block("toml", "mcp_servers", AGENTS))["mcp_servers"]["tasks"]
     assert cursor["url"] == codex["url"] == "http://127.0.0.1:8000" + tools.PATHS[0]
     assert cursor["headers"]["Authorization"].startswith("Bearer tms_")
-    assert [name for name in tools.TOOLS if f"`{name}`" not in AGENTS] == []
-
-
-def test_the_retry_schedule_is_told():
     schedule = load_settings({})["delivery"]["retry_schedule"]
     assert ", ".join(f"{seconds:.0f}" for seconds in schedule[:6]) + " seconds" in WEBHOOKS
     assert f"for {sum(schedule) / 3600:.0f} hours" in WEBHOOKS
@@ -206,9 +200,9 @@ def test_the_ideas_of_our_own_are_where_the_internals_say():
             assert re.search(rf"\b{name.rpartition('.')[2]}\b", code), name
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
-def test_the_internals_say_what_each_dependency_is_for(file):
-    ours = (ROOT / file).read_text().partition("# Their dependencies.")[0]
+def test_the_internals_say_what_each_dependency_is_for():
+    files = [(ROOT / f"requirements{part}.txt").read_text() for part in ("", "-dev")]
+    ours = "".join(text.partition("# Their dependencies.")[0] for text in files)
     for name in re.findall(r"^([A-Za-z][\w-]*)==", ours, re.MULTILINE):
         assert f"[{name.lower()}]" in INTERNALS.lower() or name in ("mypy", "ruff"), name
 

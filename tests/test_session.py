@@ -104,9 +104,8 @@ AJAX = {"X-Requested-With": "x"}
 OTHERS = ["null", "http://127.0.0.1", "http://127.0.0.1:1", "https://127.0.0.1:8000", "http://evil.example"]
 
 
-@pytest.mark.parametrize(
-    ("method", "headers", "counts"),
-    [
+def test_the_cookie_counts_for_calls_of_our_own_pages_alone(server, session):
+    for method, headers, counts in (
         ("POST", OURS, True),
         ("GET", OURS | {"Sec-Fetch-Mode": "navigate"}, True),
         ("GET", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, True),
@@ -122,13 +121,11 @@ OTHERS = ["null", "http://127.0.0.1", "http://127.0.0.1:1", "https://127.0.0.1:8
         ("POST", {}, False),
         *(("POST", {"Origin": origin} | AJAX, False) for origin in OTHERS),
         ("POST", {"Origin": "http://evil.example", "X-Forwarded-Host": "evil.example"} | AJAX, False),
-    ],
-)
-def test_the_cookie_counts_for_calls_of_our_own_pages_alone(server, session, method, headers, counts):
-    headers = {name: text.format(base=server.base) for name, text in headers.items()}
-    body = {"name": "x"} if method == "POST" else None
-    answer = browser(server, session, headers)(method, "/keys", json=body)
-    assert answer.ok if counts else fault(answer, 401, "unauthorized")
+    ):
+        headers = {name: text.format(base=server.base) for name, text in headers.items()}
+        body = {"name": "x"} if method == "POST" else None
+        answer = browser(server, session, headers)(method, "/keys", json=body)
+        assert answer.ok if counts else fault(answer, 401, "unauthorized"), headers
 
 
 @pytest.fixture(scope="module")
@@ -315,28 +312,25 @@ def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
 # Links to sign in
 
 
-@pytest.mark.parametrize(
-    ("maker", "holder", "may"),
-    [
+def test_a_sign_in_link_is_made_and_revoked_for_oneself_or_by_whom_manages_the_keys(join):
+    for maker, holder, may in (
         *((role, "itself", True) for role in ("owner", "admin", "member", "client")),
         *(("owner", role, True) for role in ("owner", "admin", "client")),
         *(("admin", role, role != "owner") for role in ("owner", "admin", "member")),
         *((role, other, False) for role in ("member", "client") for other in ("member", "client")),
-    ],
-)
-def test_a_sign_in_link_is_made_and_revoked_for_oneself_or_by_whom_manages_the_keys(join, maker, holder, may):
-    maker = join(maker)
-    member = maker.member if holder == "itself" else join(holder).member
-    path = f"/members/{member['id']}/invitation"
-    if may:
-        link = link_of(maker, member)
-        assert link["member"] == member
-        assert days(0.99) < link["expires_at"] < days(1.01)
-        assert maker.data(maker.delete(path)) == {"id": member["id"], "revoked": True}
-        fault(maker.delete(path), 404, "not_found")
-    else:
-        for answer in (maker.post(path), maker.delete(path)):
-            fault(answer, 403, "forbidden")
+    ):
+        maker = join(maker)
+        member = maker.member if holder == "itself" else join(holder).member
+        path = f"/members/{member['id']}/invitation"
+        if may:
+            link = link_of(maker, member)
+            assert link["member"] == member
+            assert days(0.99) < link["expires_at"] < days(1.01)
+            assert maker.data(maker.delete(path)) == {"id": member["id"], "revoked": True}
+            fault(maker.delete(path), 404, "not_found")
+        else:
+            for answer in (maker.post(path), maker.delete(path)):
+                fault(answer, 403, "forbidden")
 
 
 def test_a_sign_in_link_starts_one_session_and_joins_nobody(server, owner, join):

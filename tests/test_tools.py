@@ -133,9 +133,8 @@ def test_a_caller_sees_the_tools_that_it_may_use_and_no_others_work(reader, owne
 MANY = {"project": 1, "priority": "top", "colour": "red"}  # wrong arguments, which are named at once
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "words"),
-    [
+def test_wrong_arguments_are_refused_by_name(owner):
+    for tool, arguments, words in (
         ("get_task", {}, "task_id: is required"),
         ("get_context", {'x". Next: "ü': 1}, r'unknown argument "x\". Next: \"\u00fc"; accepted: none'),
         ("get_context", {"\ud800" * 101: 1}, "unknown argument " + json.dumps("\ud800" * 100) + "; "),
@@ -158,10 +157,8 @@ MANY = {"project": 1, "priority": "top", "colour": "red"}  # wrong arguments, wh
         ("update_task", {"task_id": None, "status": "todo"}, "task_id: must be "),
         ("create_task", MANY, 'title: is required; unknown argument "colour"; accepted: project, title, '),
         ("create_task", MANY, "; project: must be a string; priority: must be one of low, "),
-    ],
-)
-def test_wrong_arguments_are_refused_by_name(owner, tool, arguments, words):
-    assert words in refused(owner, tool, **arguments)
+    ):
+        assert words in refused(owner, tool, **arguments)
 
 
 # Of each type, a value, and what clients and models send for it.
@@ -292,26 +289,21 @@ def test_tasks_are_found_by_every_filter_and_those_of_an_archived_project_by_its
     assert titles(ana, project="now archived") == ["Archived"]
 
 
-def all_pages(client, **arguments):
-    """The tasks that are found, page by page, in the order of their creation."""
-    offset, pages = 0, []
-    while offset is not None:
-        pages.append(use(client, "find_tasks", sort="created_at", offset=offset, **arguments))
-        offset = pages[-1].get("next_offset")
-    return pages
-
-
 def test_tasks_come_in_pages_which_end_early_where_titles_are_long(server, owner):
     project = owner.make_project(name="長" * 100)
     add_copies(server, owner.make_task(project, title="題" * 490, assignee_id=owner.member["id"]), 49)
     query = {"project_id": project["id"], "sort": "created_at", "limit": 100}
     numbers = [task["number"] for task in owner.data(owner.get("/tasks", **query))["tasks"]]
-    even, early = [all_pages(owner, project=project["id"], limit=limit) for limit in (15, 50)]
+    even, early = [], []
+    for limit, pages in ((15, even), (50, early)):
+        asked, offset = {"project": project["id"], "sort": "created_at", "limit": limit}, 0
+        while offset is not None:
+            pages.append(use(owner, "find_tasks", offset=offset, **asked))
+            offset = pages[-1].get("next_offset")
+        assert [task["number"] for page in pages for task in page["tasks"]] == numbers
     assert [(len(page["tasks"]), page["total"]) for page in even] == [(15, 50)] * 3 + [(5, 50)]
     assert len(early) > 1
     assert max(len(json.dumps(page, ensure_ascii=False).encode()) for page in early) < 13_000
-    for pages in (even, early):
-        assert [task["number"] for page in pages for task in page["tasks"]] == numbers
 
 
 def test_a_task_is_shown_with_what_one_needs_to_work_on_it(server, owner, join, project):
@@ -387,19 +379,16 @@ def test_a_shown_date_can_be_sent_back(launch):
     assert use(owner, "get_project", project=project["id"])["milestones"][0]["due"] == "2026-12-24"
 
 
-@pytest.mark.parametrize(
-    ("zone", "due", "shown"),
-    [
+def test_a_due_time_is_shown_as_a_date_only_where_it_is_the_day_s_end(monkeypatch):
+    for zone, due, shown in (
         ("UTC", "2026-12-24T23:59:59Z", "2026-12-24T23:59Z"),
         ("Asia/Tokyo", "2026-12-24T14:59:59.999Z", "2026-12-24"),
         ("Asia/Tokyo", "9999-12-31T23:59:59.999Z", "9999-12-31T23:59Z"),
         ("America/New_York", "1970-01-01T03:00:00Z", "1970-01-01T03:00Z"),
         ("America/Havana", "2026-11-02T04:59:59.999Z", "2026-11-01"),  # a day of 25 hours
-    ],
-)
-def test_a_due_time_is_shown_as_a_date_only_where_it_is_the_day_s_end(monkeypatch, zone, due, shown):
-    monkeypatch.setattr(schemas.Instant, "zone", ZoneInfo(zone))
-    assert tools.short_time(schemas.Instant().deserialize(due), ends_day=True) == shown
+    ):
+        monkeypatch.setattr(schemas.Instant, "zone", ZoneInfo(zone))
+        assert tools.short_time(schemas.Instant().deserialize(due), ends_day=True) == shown, (zone, due)
 
 
 def test_a_project_is_shown_with_figures_milestones_and_its_whole_description(owner):
@@ -547,33 +536,30 @@ def test_a_task_is_created_with_everything_cleared_and_changed(owner, project):
     assert_stored()
 
 
-@pytest.mark.parametrize(
-    ("tool", "subject", "name", "path"),
-    [
+def test_a_repeated_creation_makes_one_thing(owner, task):
+    """Until that is deleted; and repetitions do not count where something differs."""
+    for tool, subject, name, path in (
         ("create_task", "project", "title", "/tasks/{}"),
         ("create_project", None, "name", "/projects/{}"),
         ("add_comment", "task_id", "content", "/tasks/{task}/comments/{}"),
-    ],
-)
-def test_a_repeated_creation_makes_one_thing(owner, task, tool, subject, name, path):
-    """Until that is deleted; and repetitions do not count where something differs."""
-    subjects = {"project": task["project_id"], "task_id": task["id"]}
-    arguments = {name: f"Once {task['id']}"} | ({subject: subjects[subject]} if subject else {})
-    made = use(owner, tool, **arguments)
-    key = "number" if tool == "create_task" else "id"
-    shuffled = dict(reversed(arguments.items()))
-    for _ in range(2):
-        assert use(owner, tool, **shuffled) == made | {"already_made": True}
-    different = use(owner, tool, **arguments | {name: f"Twice {task['id']}"})
-    assert "already_made" not in different
-    assert different[key] != made[key]
-    for _ in range(2):
-        assert owner.delete(path.format(made[key], task=task["id"])).status_code == 200
-        new = use(owner, tool, **arguments)
-        assert "already_made" not in new
-        assert new[key] != made[key]
-        assert use(owner, tool, **arguments) == new | {"already_made": True}
-        made = new
+    ):
+        subjects = {"project": task["project_id"], "task_id": task["id"]}
+        arguments = {name: f"Once {task['id']}"} | ({subject: subjects[subject]} if subject else {})
+        made = use(owner, tool, **arguments)
+        key = "number" if tool == "create_task" else "id"
+        shuffled = dict(reversed(arguments.items()))
+        for _ in range(2):
+            assert use(owner, tool, **shuffled) == made | {"already_made": True}
+        different = use(owner, tool, **arguments | {name: f"Twice {task['id']}"})
+        assert "already_made" not in different
+        assert different[key] != made[key]
+        for _ in range(2):
+            assert owner.delete(path.format(made[key], task=task["id"])).status_code == 200
+            new = use(owner, tool, **arguments)
+            assert "already_made" not in new
+            assert new[key] != made[key]
+            assert use(owner, tool, **arguments) == new | {"already_made": True}
+            made = new
 
 
 def test_a_project_s_name_is_taken_once(owner):

@@ -9,16 +9,15 @@ import threading
 import time
 
 import pytest
-import requests
 from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook, wait_until
 from receivers import ACCEPTED, OK, Hostile, Proxy, certificates, dribble, send, stay_silent, stop_after
 from standardwebhooks.webhooks import Webhook
+from test_metrics import scrape
 
 import schemas
 import webhooks
 
 PROFILE = {"id", "full_name", "email", "role"}
-OWNER = {"Authorization": f"Bearer {OWNER_KEY}"}
 SECRET, OLD_SECRET = "whsec_bmV3IG5ldyBuZXcgbmV3IG5ldw==", "a-secret"
 
 
@@ -190,15 +189,6 @@ def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch, host
     assert {(delivery["attempts"], delivery["last_error"]) for delivery in waits} == {(0, None)}
 
 
-def test_a_status_in_time_counts_though_the_body_dribbles_or_never_comes(launch, hostile):
-    head = OK + b"Content-Length: 1000\r\n\r\n"
-    entries = [hostile("dribbles", dribble(head, b"x"))[1], hostile("is silent", stop_after(head))[1]]
-    owner = serve(launch, *entries, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60").client()
-    body = {"project_id": owner.make_project()["id"], "title": "x"}
-    for _ in range(2):  # each waits `ANSWER_SECONDS` for the bodies
-        assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=2; pending=0"
-
-
 def test_a_kept_connection_that_the_receiver_has_closed_is_no_failure(hooked, receiver):
     owner = hooked.client()
     body = {"project_id": owner.make_project()["id"], "title": "x"}
@@ -211,6 +201,7 @@ def test_a_kept_connection_that_the_receiver_has_closed_is_no_failure(hooked, re
     assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=1"
 
 
+UNFINISHED = OK + b"Content-Length: 1000\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -219,7 +210,10 @@ def redirect(location):
 
 
 # A receiver's response, and the status and error that are stored; without a status, or with 429, it fails.
+# The request waits `ANSWER_SECONDS` for a body.
 ANSWERS = {
+    "dribbles its body": (dribble(UNFINISHED, b"x"), 200, None),
+    "never sends its body": (stop_after(UNFINISHED), 200, None),
     "201": (b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, None),
     "202 chunked": (b"HTTP/1.1 202 Accepted\r\n" + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", 202, None),
     "204": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, None),
@@ -240,29 +234,24 @@ ANSWERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def answered(launch_module, hostile):
-    """A server that has told each of these receivers of two tasks."""
-    entries = [hostile(name, send(answer))[1] for name, (answer, *_) in ANSWERS.items()]
-    server = serve(launch_module, *entries)
+def test_the_status_decides_whatever_else_an_answer_holds(launch, hostile):
+    sent = {name: send(said) if isinstance(said, bytes) else said for name, (said, *_) in ANSWERS.items()}
+    entries = [hostile(name, behave)[1] for name, behave in sent.items()]
+    server = serve(launch, *entries)
     owner = server.client()
     for _ in range(2):
         owner.make_task(owner.make_project())
-    return server
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_the_status_decides_whatever_else_an_answer_holds(answered, name):
-    owner, (_, status, error) = answered.client(), ANSWERS[name]
-    (webhook,) = [one for one in owner.data(owner.get("/webhooks"))["webhooks"] if one["name"] == name]
-    second, first = owner.data(owner.get("/deliveries", webhook_id=webhook["id"]))["deliveries"]
-    assert (first["last_status"], first["last_error"]) == (status, error)
-    assert first["status"] == ("pending" if error else "delivered")
-    if name == "garbage":  # the log contains nothing that a terminal would obey
-        said = answered.log.read_text()
-        assert error in said and all(c.isprintable() for c in said.replace("\n", ""))
-    # A refusal concerns only that event; behind one for which the receiver failed, others wait.
-    assert (second["attempts"], webhook["failures"]) == ((0, 1) if status in (None, 429) else (1, 0))
+    log = server.log.read_text()
+    for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
+        _, status, error = ANSWERS[webhook["name"]]
+        second, first = owner.data(owner.get("/deliveries", webhook_id=webhook["id"]))["deliveries"]
+        told = (first["last_status"], first["last_error"], first["status"])
+        assert told == (status, error, "pending" if error else "delivered"), webhook["name"]
+        # A refusal concerns only that event; behind one for which the receiver failed, others wait.
+        waits = (second["attempts"], webhook["failures"])
+        assert waits == ((0, 1) if status in (None, 429) else (1, 0)), webhook["name"]
+    assert ANSWERS["garbage"][2] in log
+    assert all(letter.isprintable() for letter in log.replace("\n", ""))  # nothing that a terminal would obey
 
 
 def redirect_at_length(line, stopped):
@@ -386,7 +375,7 @@ def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_
     names = {one["name"]: one["header_name"] for one in owner.data(owner.get("/webhooks"))["webhooks"]}
     assert names == {**dict.fromkeys(kinds, "Authorization"), "without": None, echoing["name"]: "X_Key"}
     said = [owner.get(f"/{path}").text for path in ("webhooks", "deliveries", "events")]
-    said += [requests.get(f"{server.base}/metrics", headers=OWNER, timeout=PATIENCE).text]
+    said += [scrape(server).text]
     said += [server.flask(*words.split()).stdout for words in ("webhook list", "doctor")]
     assert "Authorization" in said[-2]
     server.stop()

@@ -54,24 +54,19 @@ def test_no_body_may_come_in_chunks(line, task, headers):
     assert line.code() == (415, "unsupported_media_type")
 
 
-@pytest.mark.parametrize("size", [100_000, 12 * MIB])  # a proxy sends as much at once
-@pytest.mark.parametrize(
-    ("path", "headers", "key", "status"),
-    [
+def test_a_client_that_is_refused_early_gets_the_answer_and_can_go_on(line):
+    for path, headers, key, status in (
         ("/tasks", [JSON], None, 401),
         ("/tasks", ["Content-Type: text/plain"], OWNER_KEY, 415),
         ("/tasks", [JSON], OWNER_KEY, 413),
         ("/nowhere", [JSON], OWNER_KEY, 404),
         ("/context", [JSON], OWNER_KEY, 405),
-    ],
-)
-def test_a_client_that_is_refused_early_gets_the_answer_and_can_go_on(line, path, headers, key, status, size):
-    if status == 413:
-        size = max(size, MIB + 1)
-    line.send("POST", path, [*headers, f"Content-Length: {size}"], b"x" * size, key)
-    assert line.answer()[0] == status
-    line.send("GET", "/health", [], key=None)
-    assert line.answer()[0] == 200
+    ):
+        for size in (max(100_000, (MIB + 1) * (status == 413)), 12 * MIB):  # a proxy sends as much at once
+            line.send("POST", path, [*headers, f"Content-Length: {size}"], b"x" * size, key)
+            assert line.answer()[0] == status
+            line.send("GET", "/health", [], key=None)
+            assert line.answer()[0] == 200
 
 
 def test_a_huge_body_is_refused_by_its_declared_length_and_ends_the_connection(line, server):
@@ -89,43 +84,38 @@ def test_a_huge_body_is_refused_by_its_declared_length_and_ends_the_connection(l
     assert line.answer()[0] == 413
 
 
-@pytest.mark.parametrize(
-    ("headers", "body"),
-    [
+def test_a_body_that_is_badly_framed_or_breaks_off_is_a_bad_request(server, owner, task):
+    for headers, body in (
         *((CHUNKED, body) for body in (b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n", b'11\r\n{"title": "Half"}')),
         ([JSON, "Content-Length: 100"], b'{"title": "Half"}'),
-    ],
-)
-def test_a_body_that_is_badly_framed_or_breaks_off_is_a_bad_request(line, owner, task, headers, body):
-    line.send("PATCH", f"/tasks/{task['id']}", headers, body)
-    line.socket.shutdown(socket.SHUT_WR)
-    assert line.code() == (400, "invalid_json")
-    assert line.ended()
+    ):
+        with closing(Line(server)) as line:
+            line.send("PATCH", f"/tasks/{task['id']}", headers, body)
+            line.socket.shutdown(socket.SHUT_WR)
+            assert line.code() == (400, "invalid_json")
+            assert line.ended()
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == task["title"]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_a_head_that_is_not_http_is_refused_and_nothing_done(server, task):
+    for headers in (
         *(["Content-Length: 2", other] for other in ("Transfer-Encoding: chunked", "Content-Length: 3")),
         *(["Content-Length: " + length] for length in ("-5", "+2", "five", "2, 3")),
         *([line] for line in ("Transfer-Encoding: nonsense", "Bad Header: x", "X: a\x00b")),
-    ],
-)
-def test_a_head_that_is_not_http_is_refused_and_nothing_done(line, server, task, headers):
-    line.send("DELETE", f"/tasks/{task['id']}", [JSON, *headers], b"{}")
-    status, _ = line.answer()
-    assert 400 <= status < 500 or status == 501
-    assert server.rows("SELECT 1 FROM task WHERE id = ?", task["id"])
+    ):
+        with closing(Line(server)) as line:
+            line.send("DELETE", f"/tasks/{task['id']}", [JSON, *headers], b"{}")
+            status, _ = line.answer()
+        assert 400 <= status < 500 or status == 501, headers
+        assert server.rows("SELECT 1 FROM task WHERE id = ?", task["id"]), headers
 
 
 SECRET = "tms_neither-a-log-nor-an-answer-holds-0123456789"
 HEAD = "GET /api/v1/me HTTP/1.1\r\n"
 
 
-@pytest.mark.parametrize(
-    ("sent", "said"),
-    [
+def test_what_a_malformed_head_holds_is_neither_logged_nor_answered(server):
+    for sent, said in (
         (f"{HEAD}Authorization Bearer {SECRET}", "Invalid HTTP Header: 'Authorization ...'"),
         (f"{HEAD}x-agent-webhook-secret {SECRET}", "Invalid HTTP Header: 'x-agent-webhook-secret ...'"),
         (f"{HEAD}Cookie tasks_session={SECRET}", "Invalid HTTP Header: 'Cookie ...'"),
@@ -140,17 +130,16 @@ HEAD = "GET /api/v1/me HTTP/1.1\r\n"
         (f"GET /api/v1/me?key=a {SECRET} HTTP/1.1", "Invalid HTTP Version: '...'"),
         (f"GET http://u:{SECRET}@a/\xff HTTP/1.1", "Invalid HTTP request line: 'GET ...'"),
         (SECRET, "Invalid HTTP request line: '...'"),  # as the rest of a body that is longer than it said
-    ],
-)
-def test_what_a_malformed_head_holds_is_neither_logged_nor_answered(server, line, sent, said):
-    before = len(server.log.read_text())
-    line.socket.sendall(f"{sent}\r\n\r\n".encode("latin-1"))
-    line.socket.shutdown(socket.SHUT_WR)
-    answer = line.file.read().decode("latin-1")
-    assert answer.startswith(("HTTP/1.1 4", "HTTP/1.1 501"))
-    log = wait_until(lambda: server.log.read_text()[before:])
-    assert said in log
-    assert SECRET[12:] not in log + answer
+    ):
+        before = len(server.log.read_text())
+        with closing(Line(server)) as line:
+            line.socket.sendall(f"{sent}\r\n\r\n".encode("latin-1"))
+            line.socket.shutdown(socket.SHUT_WR)
+            answer = line.file.read().decode("latin-1")
+        assert answer.startswith(("HTTP/1.1 4", "HTTP/1.1 501"))
+        log = wait_until(lambda before=before: server.log.read_text()[before:])
+        assert said in log
+        assert SECRET[12:] not in log + answer
 
 
 def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
@@ -169,9 +158,9 @@ def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
     assert SECRET[12:] not in log
 
 
-@pytest.mark.parametrize(
-    ("head", "status"),
-    [
+def test_a_head_that_cannot_be_read_is_answered_in_json(server):
+    """gunicorn answers it before any view, and would do so with a page."""
+    for head, status in (
         (b"GET /api/v1/tasks?q=" + b"x" * 5000 + b" HTTP/1.1\r\nHost: test", 414),
         (b"GET /api/v1/tasks HTTP/1.1\r\nHost: test" + b"\r\nA: b" * 200, 431),
         (b"GET /api/v1/tasks HTTP/1.1\r\nHost: test\r\nA: " + b"b" * 17_000, 431),
@@ -181,22 +170,19 @@ def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
         (b"POST /api/v1/tasks HTTP/1.1\r\nHost: test\r\nExpect: miracles", 417),
         (b"POST /api/v1/tasks HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: rot13", 501),
         (b"\x00\xff<script>", 400),
-    ],
-    ids=lambda value: repr(value)[:40],
-)
-def test_a_head_that_cannot_be_read_is_answered_in_json(line, head, status):
-    """gunicorn answers it before any view, and would do so with a page."""
-    line.socket.sendall(head + b"\r\n\r\n")
-    answered, body = line.answer()
-    assert answered == status
-    shown = [line.headers[name] for name in ("content-type", "x-content-type-options", "cache-control")]
-    assert shown == ["application/json", "nosniff", "no-store"]
-    content = json.loads(body)
-    assert content.keys() == {"success", "error", "meta"}
-    assert content["error"]["code"] == "invalid_request"
-    assert 0 < len(content["error"]["message"]) <= 200
-    assert content["meta"]["request_id"] == line.headers["x-request-id"]
-    assert line.ended()
+    ):
+        with closing(Line(server)) as line:
+            line.socket.sendall(head + b"\r\n\r\n")
+            answered, body = line.answer()
+            assert line.ended()
+        assert answered == status, head[:60]
+        shown = [line.headers[name] for name in ("content-type", "x-content-type-options", "cache-control")]
+        assert shown == ["application/json", "nosniff", "no-store"]
+        content = json.loads(body)
+        assert content.keys() == {"success", "error", "meta"}
+        assert content["error"]["code"] == "invalid_request"
+        assert 0 < len(content["error"]["message"]) <= 200
+        assert content["meta"]["request_id"] == line.headers["x-request-id"]
 
 
 def test_control_characters_of_a_path_cannot_forge_a_line_of_the_log(server, line):
