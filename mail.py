@@ -59,7 +59,8 @@ mailing: Row = {}  # the configuration, with the `password` for the mail server,
 
 def configure_mail(config: Row, password: str | None) -> None:
     """Set the mail server, and whether links are mailed, for which the sweeper is needed."""
-    mailing.update(config, password=password, tls=tls_context(config["DELIVERY"]["ca_file"]))
+    tls = config["MAIL"]["url"] and tls_context(config["DELIVERY"]["ca_file"])  # which takes 60 ms to make
+    mailing.update(config, password=password, tls=tls)
     Invitation.is_mailed = bool(config["MAIL"]["url"]) and config["DELIVERY"]["sweeper"]
 
 

@@ -110,7 +110,8 @@ def add_owner(transaction: Transaction, config: dict[str, Any], key: str | None)
 
 def check_webhooks(config: dict[str, Any]) -> list[Row]:
     """Return the configured webhooks with their secrets. Raises `LookupError` for one that cannot be read."""
-    webhooks.tls_context(config["DELIVERY"]["ca_file"])
+    if ca_file := config["DELIVERY"]["ca_file"]:
+        webhooks.tls_context(ca_file)
     return resolve_webhooks(config)
 
 
