@@ -62,21 +62,18 @@ def raw(client, path, body, method="POST", **headers):
 # The body as a whole
 
 
-def test_too_many_members_or_items_are_refused_unread(owner, unchanged):
+def test_too_many_members_or_items_are_refused_unread(owner, project, unchanged):
     body = json.dumps({f"{number:x}": 1 for number in range(80_000)}).encode()
     error = fault(raw(owner, "/tasks", body), 422, "validation_error", "body")
     assert error["message"] == "body: has 80000 members; at most 100 are accepted"
     body = b'{"title": "x", "starts_at": "2026-12-01", "participant_ids": [%s]}' % b",".join([b"1"] * 500_000)
     error = fault(raw(owner, "/meetings", body), 422, "validation_error", "participant_ids")
     assert error["message"] == "participant_ids: must be at most 500 members"
-
-
-@pytest.mark.parametrize("item", ["0", "[]"])
-def test_metadata_far_beyond_its_limit_is_refused(owner, project, unchanged, item):
-    items = ",".join([item] * (1_000_000 // (len(item) + 1)))
-    body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": [{items}]}}}}'
-    error = fault(raw(owner, "/tasks", body.encode()), 422, "validation_error", "metadata")
-    assert "64 KiB" in error["message"]
+    for item in ("0", "[]"):
+        items = ",".join([item] * (1_000_000 // (len(item) + 1)))
+        body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": [{items}]}}}}'
+        error = fault(raw(owner, "/tasks", body.encode()), 422, "validation_error", "metadata")
+        assert "64 KiB" in error["message"]
 
 
 NO_OBJECTS = [b"null", b"[]", b'"text"', b"5", b"true", b" ", b"\n\t"]
@@ -133,7 +130,10 @@ DATE += ["0000-01-01", "10000-01-01", "1969-12-31T23:59:59Z", "0001-01-01T00:00:
 DATE += ["9999-12-31T23:59:59-23:59", "1970-01-01T00:00:00+00:01", "2026-01-01T00:00:00+99:99"]
 DATE += ["2026-W01-1", "20260101", "2026-01-01T00Z", "2026-1-1", "2026-01-01 00:00:00", "2026-001"]
 DATE += ["2026-01-01T00:00:00+05:99", "2026-01-01T24:00:00Z", "2026-01-01T25:00:00Z", "2026-01-01T00:00:60Z"]
-DATE += ["2026-01-01T00:00:00-00:60", "2026-01-01T00:00:00 Z", "2026-01-01T00:00:00.Z"]
+DATE += ["2026-01-01T00:00:00-00:60", "2026-01-01T00:00:00 Z", "2026-01-01T00:00:00.Z", "2026-12-24T17Z"]
+DATE += ["20261224T173000Z", "2026-12-24T1730Z", "2026-12-24T17:30:00+00", "2026-W52-4", "2026-12-24 17:30Z"]
+DATE += ["2026-12-24T17:30.5Z", "2026-12-24T17:30:0Z", "2026-12-24T17:30:00+24:00", "2026-12-24T17:30+"]
+DATE += ["2026-12-24T17:30:00+1:00", "2026-12-24T17:30:00+00:0", "2026-12-24T24:00Z"]
 NO_IDS = ["x", "%", "", f"{{{NOBODY}}}", NOBODY.replace("-", ""), NOBODY.replace("0", "０")]
 EMAIL = ["", " ", "nobody", "a@@example.com", "a@b@example.com", "@example.com", "a@", "<a@example.com>", 5]
 EMAIL += ["a@example.com\r\nBcc: b@example.com", "a b@example.com", "x" * 250 + "@example.com", None, OBJECT]

@@ -4,7 +4,7 @@ import json
 from html import escape
 
 import pytest
-from harness import EVERY_EVENT, PATIENT, hook
+from harness import EVERY_EVENT, PATIENT, hook, invoke
 
 from schemas import ALL_EVENTS
 from webhooks import SENTENCES
@@ -44,7 +44,7 @@ def texts(chats):
     return [body["text"] for body in slack], [body["content"] for body in discord]
 
 
-def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
+def test_each_event_and_a_ping_is_a_line_with_a_link_to_its_task(chats, owner):
     assert SENTENCES.keys() == set(ALL_EVENTS)
     task = owner.make_task(owner.make_project(), title="Ship_it")
     path, url = f"/tasks/{task['id']}", f"https://tasks.example.com/a/#task={task['id']}"
@@ -70,14 +70,9 @@ def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
     assert slack == [text.format(f"<{url}|Ship_it>") for text in said]
     assert discord[0] == f"Olga Owner created [Ship\\_it](<{url}>)"
     assert discord[1].endswith(">): status: in progress, description, due date")
-
-
-def test_a_ping_is_a_line_too(chats, owner):
     for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
         owner.post(f"/webhooks/{webhook['id']}/test")
-    slack, discord = texts(chats)
-    assert slack == ["This is a test of the webhook slack."]
-    assert discord == ["This is a test of the webhook discord."]
+    assert texts(chats) == tuple([f"This is a test of the webhook {name}."] for name in ("slack", "discord"))
 
 
 def test_texts_of_people_are_escaped_for_chats(chats, owner):
@@ -102,28 +97,29 @@ def test_a_chat_needs_no_secret_and_with_one_it_is_signed(chats, owner):
     assert signed - plain == {"webhook-signature", "x-service-signature"}
 
 
-@pytest.mark.parametrize("format", ["json", "slack"])
-def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tmp_path, format):
+def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tmp_path):
     receiver = new_receiver()  # it is down, so that there are errors to show
     url = f"{receiver.url}/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
     vault = tmp_path / "vault.json"
     vault.write_text(json.dumps({"url": url}))
     vault.chmod(0o600)
     reference = {"source": "file", "provider": "vault", "id": "/url"}
-    entry = {"name": "team", "secret": "s", "events": ["task.created"], "format": format, "url": reference}
+    hooks = [{"name": format, "format": format} for format in ("json", "slack")]
+    hooks = [entry | {"secret": "s", "events": ["task.created"], "url": reference} for entry in hooks]
     config = f'[secrets.providers.vault]\nsource = "file"\npath = "{vault}"\n'
-    server = launch(config=config, TASKS_WEBHOOKS=json.dumps([entry]), **PATIENT)
+    server = launch(config=config, TASKS_WEBHOOKS=json.dumps(hooks), **PATIENT)
     owner = server.client()
     owner.make_task(owner.make_project())
-    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
-    assert webhook["url"] == receiver.url.removesuffix("hook") + "…"
-    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
-    assert "refused" in delivery["last_error"]
+    webhooks = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert [webhook["url"] for webhook in webhooks] == [receiver.url.removesuffix("hook") + "…"] * 2
+    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert ["refused" in delivery["last_error"] for delivery in deliveries] == [True, True]
     receiver.up()
-    assert owner.data(owner.post(f"/webhooks/{webhook['id']}/test"))["status"] == "delivered"
-    assert receiver.next().path == "/hook/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
-    shown = [server.flask("webhook", "list"), server.flask("doctor")]
-    assert "team" in shown[0].stdout
+    for webhook in webhooks:
+        assert owner.data(owner.post(f"/webhooks/{webhook['id']}/test"))["status"] == "delivered"
+        assert receiver.next().path == "/hook/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
+    shown = [invoke(server, "webhook", "list"), invoke(server, "doctor")]
+    assert "slack" in shown[0].stdout
     texts = [server.log.read_text(), *(f"{one.stdout}{one.stderr}" for one in shown)]
     texts += [owner.get(path).text for path in ("/webhooks", "/deliveries", "/events", "/health")]
     assert "S3CRET" not in "".join(texts)
@@ -138,6 +134,6 @@ def test_the_url_of_a_chat_is_a_secret_though_it_stands_in_the_file(launch, rece
     owner = server.client()
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
     assert webhook["url"] == receiver.url.removesuffix("hook") + "…"
-    doctor = server.flask("doctor")
+    doctor = invoke(server, "doctor")
     assert "contains secrets in clear text" in doctor.stdout
     assert "S3CRET" not in doctor.stdout + doctor.stderr

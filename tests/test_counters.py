@@ -5,8 +5,8 @@ from itertools import product
 from harness import Server
 from older import older_database, upgrade
 
-from members import TASKS_SEEN
-from models import STATUSES
+from members import TASKS_SEEN, Member
+from models import STATUSES, Project, Task, write
 
 
 def assert_stored(server):
@@ -21,22 +21,27 @@ def assert_stored(server):
     assert server.rows("SELECT * FROM due_count ORDER BY 1, 2") == server.rows(f"{dates} {open_tasks}")
 
 
-def test_the_counters_follow_every_change_of_status_due_date_and_project_and_every_deletion(launch):
-    server = launch()
-    owner = server.client()
-    projects = [owner.make_project() for _ in range(2)]
-    only = owner.make_task(projects[1], due_date="2021-01-01")
-    owner.data(owner.patch(f"/tasks/{only['id']}/details", {"due_date": None}))  # a date without a task
+def test_the_counters_follow_every_change_of_status_due_date_and_project_and_every_deletion(
+    database, tmp_path
+):
+    server = Server(tmp_path)
+    server.database = database.database
     states = [*product(STATUSES, [None, "2020-01-05", "2020-01-06"])]
-    for number, ((status, due), (later, other)) in enumerate(product(states, states)):
-        path = f"/tasks/{owner.make_task(projects[number % 2], due_date=due)['id']}/details"
-        owner.data(owner.patch(path, {"status": status}))
-        moved = {"project_id": projects[number // 2 % 2]["id"]}
-        owner.data(owner.patch(path, {"status": later, "due_date": other} | moved))
-        if number % 5 == 0:
-            owner.data(owner.delete(path.removesuffix("/details")))
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        projects = [Project.add(transaction, name="P")["id"] for _ in range(2)]
+        only = Task.add(transaction, project_id=projects[1], title="T", due_date="2021-01-01")["id"]
+        Task.edit(transaction, only, {"due_date": None}, None)  # a date without a task
+        for number, ((status, due), (later, other)) in enumerate(product(states, states)):
+            task = Task.add(transaction, project_id=projects[number % 2], title="T", due_date=due)["id"]
+            Task.edit(transaction, task, {"status": status}, None)
+            moved = {"project_id": projects[number // 2 % 2]}
+            Task.edit(transaction, task, {"status": later, "due_date": other} | moved, None)
+            if number % 5 == 0:
+                Task.remove(transaction, task)
     assert_stored(server)
-    owner.data(owner.delete(f"/projects/{projects[0]['id']}?force=true"))
+    with write(owner) as transaction:
+        assert len([*Project.remove_with_tasks(transaction, projects[0], force=True)]) > 40
     assert_stored(server)
 
 
