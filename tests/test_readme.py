@@ -9,11 +9,13 @@ import subprocess
 import tomllib
 from contextlib import contextmanager
 from graphlib import TopologicalSorter
+from importlib.metadata import metadata
 from itertools import pairwise
 
 import pytest
 import requests
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, needs_curl, needs_node, wait_until
+from packaging.specifiers import SpecifierSet
 
 import app
 import gateway
@@ -205,6 +207,13 @@ def test_the_internals_say_what_each_dependency_is_for():
     ours = "".join(text.partition("# Their dependencies.")[0] for text in files)
     for name in re.findall(r"^([A-Za-z][\w-]*)==", ours, re.MULTILINE):
         assert f"[{name.lower()}]" in INTERNALS.lower() or name in ("mypy", "ruff"), name
+
+
+def test_every_package_runs_on_the_oldest_python_that_is_named():
+    (oldest,) = re.findall(r"Python (3\.\d+) or newer", README)
+    names = re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    needs = {name: SpecifierSet(metadata(name).get("Requires-Python", "")) for name in names}
+    assert [name for name, versions in needs.items() if f"{oldest}.0" not in versions] == []
 
 
 def test_every_override_of_gunicorn_names_its_test():
