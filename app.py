@@ -620,7 +620,9 @@ def get_member(id: str) -> Row:
 @operation(schemas.MemberInput(partial=True), schemas.ChangedMemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change yourself, or as owner or admin anyone. A mailed link confirms a new address of your own."""
-    earlier, member = Member.stored(id), Member.edit(transaction, id, fields)
+    earlier = Member.stored(id)
+    with Notice.handing_on(transaction, id):
+        member = Member.edit(transaction, id, fields)
     announce(transaction, Task.take_unseen(transaction, member))
     if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:
         return member

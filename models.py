@@ -6,7 +6,7 @@ Each query is a `statement` of the class that runs it. A method that needs the a
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -806,7 +806,8 @@ class Task(Entity):
         is_completed = "status" in changes and planned["status"] == "done"
         if "status" in changes:
             new.setdefault("completed_at", transaction.at if is_completed else None)
-        cls.set_columns(id, **new, **hidden)
+        with Notice.handing_on(transaction, task_id=id) if is_moved else nullcontext():
+            cls.set_columns(id, **new, **hidden)
         task = stored | new
         if blocked:
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
@@ -1099,7 +1100,8 @@ Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
     """Remove a member (`Member.remove`), and yield each task of the member, unassigned."""
-    Member.remove(transaction, id)
+    with Notice.handing_on(transaction, id):
+        Member.remove(transaction, id)
     yield from Task.end_claims(transaction, id, Task.held.all(id=id))
     yield from Task.clear(transaction, Task.assignee, id)
 
@@ -1686,6 +1688,38 @@ class Notice(Identified):
         """
         if "key_id" in transaction.actor:
             cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
+
+    @statement
+    def requests(cls: Any):
+        """The notices of a member, or about a task, that wait for an answer or a review."""
+        is_open = (cls.reason == "question") & (cls.comment == Task.question_id)
+        is_open |= (cls.reason == "review") & Task.is_submitted
+        theirs = (cls.member == placeholder("member_id")) | (cls.task == placeholder("task_id"))
+        rows = cls.select(cls.task, cls.reason, cls.comment, cls.actor).join(Task, on=(cls.task == Task.id))
+        return rows.where(theirs, is_open)
+
+    @statement
+    def readers(cls: Any):
+        rows = cls.select(cls.id).join(Member, on=(cls.member == Member.id))
+        is_same = (cls.task == placeholder("task_id")) & (cls.reason == placeholder("reason"))
+        is_same &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
+        return rows.where(is_same, Member.status == Member.ACTIVE).limit(1)
+
+    @classmethod
+    @contextmanager
+    def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
+        """Pass to `Task.responsible` the questions and reviews that the block takes from their last reader.
+
+        They are the member's, who is removed or sees fewer projects, or those of a task that is moved.
+        """
+        before = cls.requests.all(member_id=member_id, task_id=task_id)
+        yield
+        for row in before:
+            asker = Transaction({"id": row.pop("actor_id")}, transaction.request_id)
+            if not cls.readers.all(**row):
+                task = Task.stored(row["task_id"])
+                chosen = Task.responsible(asker, task)
+                cls.notify(asker, task, row["reason"], *chosen, comment_id=row["comment_id"])
 
     @statement
     def delete_old(cls: Any):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from harness import at_once, fault, last_event, wait_until
 from test_claims import claim, is_free, let_end
-from test_inbox import change, comment, emptied, unread
+from test_inbox import change, comment, emptied, inbox, unread
 from test_keys import make_key
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
@@ -206,3 +206,34 @@ def test_an_edited_question_asks_whom_it_newly_names(bot, join, task):
     bot.data(bot.patch(path, {"content": "Who knows, @Bea of the questions?"}))
     assert unread(ben) == ["question"]
     fault(bot.patch(path, {"question": False}), 422, "validation_error", "question")
+
+
+@pytest.mark.parametrize("door", ["removed", "limited", "moved"])
+def test_what_waits_for_somebody_who_leaves_passes_to_the_creator_or_owner(owner, ana, bot, join, task, door):
+    client = join("client", full_name=f"Kim {door}", project_ids=[task["project_id"]])
+    leo, member = join(full_name=f"Leo {door}"), f"/members/{client.member['id']}"
+    shared, own = (bot.data(bot.post(f"/tasks/{task['id']}/copy"), 201) for _ in range(2))
+    for row, names in ((task, "Kim"), (shared, f"Kim {door} or @Leo"), (own, "Kim")):
+        comment(bot, row, f"Which colour, @{names} {door}?", question=True)
+    emptied(owner)
+    if door == "moved":
+        places = [row["id"] for row in (task, shared, own)]
+        body = {"tasks": places, "changes": {"project_id": owner.make_project()["id"]}}
+        owner.data(owner.patch("/tasks/batch", body))
+    elif door == "limited":
+        owner.data(owner.patch(member, {"project_ids": []}))
+    else:
+        owner.data(owner.delete(member))
+    assert (unread(leo), unread(ana)[0]) == (["question"], "question")
+    (notice,) = [row for row in inbox(owner)["notices"] if row["reason"] == "question" and not row["read_at"]]
+    said = (notice["task"]["number"], notice["actor"]["full_name"], notice["excerpt"])
+    assert said == (own["number"], "Bot of the questions", f"Which colour, @Kim {door}?")
+
+
+def test_a_review_passes_from_a_removed_creator_to_the_project_s_owner(owner, bot, join):
+    ben = join()
+    work = ben.make_task(emptied(owner).make_project(), assignee_id=None)
+    change(bot, work, status="review")
+    assert unread(ben) == ["review"]
+    owner.data(owner.delete(f"/members/{ben.member['id']}"))
+    assert [row["task"]["number"] for row in owner.data(owner.get("/today"))["reviews"]][-1] == work["number"]
