@@ -369,7 +369,7 @@ function useKeys(keys) {
       const isTyped =
         target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;
       if (isTyped || document.querySelector("dialog[open]")) return;
-      const isNowhere = target === document.body || target.id === "title";
+      const isNowhere = target.matches?.("body, #title, a:not(main *)");
       if (isNowhere && key === "ArrowDown") return stepAmong(event); // to the first
       if (!keys[key]) return;
       event.preventDefault();
