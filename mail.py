@@ -247,8 +247,8 @@ def send_digest() -> bool:
     if not news:  # the member has just read it
         return True
     shown, base_url = news[:MOST_NOTICES], mailing["SERVER"]["base_url"]
-    more = "" if shown == news else " and more"
-    subject = f"{len(shown)}{more} news from {mailing['WORKSPACE']['name']}"
+    more = "" if shown == news else "More than "
+    subject = f"{more}{len(shown)} notifications from {mailing['WORKSPACE']['name']}"
     if len(news) == 1:
         subject = sentence_of(news[0])
     text = f"Hello {member['full_name']},\n"

@@ -230,9 +230,11 @@ def test_a_digest_has_what_is_unread_and_no_token(mailing, box, olga, ana):
     assert timedelta(minutes=14) < next_at <= timedelta(minutes=15)
     read = olga.make_task(olga.make_project(), title="Read", assignee_id=of(ana))
     ana.data(ana.patch(f"/tasks/{read['id']}", {"status": "review"}))
+    olga.make_task(olga.make_project(), title="More", assignee_id=of(ana))
     mailing.rows("UPDATE member SET mail_at = ''")
     second = box.next(ana.member["email"])
-    assert second["Subject"] == f"Olga Owner commented on #{task['number']} Café"
+    assert second["Subject"] == "2 notifications from Tea"
+    assert f"Olga Owner commented on #{task['number']} Café" in second.get_content()
     assert "and this" in second.get_content()
     assert second["Message-ID"] != mail["Message-ID"]
     wait_until(lambda: row(mailing, ana)["mailed_until"] > first)
