@@ -46,7 +46,7 @@ faults: $(VENV)/dev
 mutate: $(VENV)/dev
 	@$(BIN)/python faults/mutate.py $(ARGS)
 
-# The image in README.md.
+# The images in README.md.
 screenshot: $(VENV)/dev
 	@TASKS_CONFIG=/dev/null PYTHONPATH=. $(BIN)/flask --app app throwaway --seed 7 -- $(BIN)/python tests/screenshot.py
 

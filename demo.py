@@ -7,7 +7,7 @@ from random import Random
 from database import Row
 from meetings import Meeting, Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Rank, Task
+from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Notice, Project, Rank, Task
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
 AGENT = "Build agent"
@@ -53,7 +53,7 @@ REMARKS = (
     "Done, please have a look. 🎉",
     "Split the rest into its own task.",
 )
-AGENT_WORK = {"in_progress": "@Amara Okafor Which version is meant?", "review": "Please review it."}
+AGENT_WORK = {"question": "Which version is meant?", "review": "Please review it."}  # by the owner's notice
 LABEL_NAMES = ("bug", "design", "idea", "texts")
 NOTES: Row = {"filename": "notes.txt", "content_type": "text/plain", "data": b"What we agreed on\n"}
 STATUS_WEIGHTS = (40, 20, 10, 30)
@@ -173,7 +173,8 @@ class Demonstration:
             content = self.task_fields() | {
                 "labels": self.random.sample(LABEL_NAMES, self.random.randrange(3))
             }
-            task_id = Task.add(self.past(days, self.teammate()), **content)["id"]
+            creator = self.teammate()
+            task_id = Task.add(self.past(days, creator), **content)["id"]
             if number % 6 == 0:
                 Attachment.add(self.past(days + 0.01, self.teammate()), task_id, **NOTES)
             for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
@@ -185,12 +186,16 @@ class Demonstration:
             if fields["status"] == "done":
                 fields["assignee_id"] = self.teammate()["id"]
             Task.edit(self.past(days + 0.03, self.teammate()), task_id, fields, versions=None)
-            if fields["status"] == "todo" and content["project_id"] != self.places[3][0]:
+            is_ours = creator["id"] == self.transaction.actor["id"]  # so that the agent's work waits for us
+            if fields["status"] == "todo" and is_ours and content["project_id"] != self.places[3][0]:
                 waiting.append(task_id)
-        for task_id, (status, remark) in zip(waiting[-2:], AGENT_WORK.items(), strict=False):
-            fields = {"status": status, "assignee_id": self.agent["id"]}
-            Task.edit(self.past(0, self.agent), task_id, fields, versions=None)
-            Comment.add(self.past(0, self.agent), task_id, content=remark, question=status == "in_progress")
+        for task_id, (reason, remark) in zip(waiting[-2:], AGENT_WORK.items(), strict=False):
+            transaction, asks = self.past(0, self.agent), reason == "question"
+            fields = {"status": "in_progress" if asks else reason, "assignee_id": self.agent["id"]}
+            Task.edit(transaction, task_id, fields, versions=None)
+            comment, task, _ = Comment.add(transaction, task_id, content=remark, question=asks)
+            transaction.notifies = True  # the owner alone, not those who commented
+            Notice.notify(transaction, task, reason, self.transaction.actor["id"], comment_id=comment["id"])
 
     def task_fields(self) -> Row:
         """Return fields that a client could send to add a task."""

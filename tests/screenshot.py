@@ -1,4 +1,4 @@
-"""Write images/board.png, the page with a demonstration; `make screenshot` runs it beside a server."""
+"""Write the images of README.md, the page with a demonstration; `make screenshot` runs it beside a server."""
 
 import os
 
@@ -11,9 +11,10 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM)
     page = browser.new_page(viewport=SIZE, color_scheme="light")
     page.request.post(f"{os.environ['TASKS_URL']}/api/v1/session", data={"api_key": os.environ["TASKS_KEY"]})
-    page.goto(f"{os.environ['TASKS_URL']}/#")  # the board, where a member would begin with their own tasks
-    page.locator(".card").nth(12).wait_for()
-    page.mouse.move(0, 0)
     (ROOT / "images").mkdir(exist_ok=True)
-    page.screenshot(path=ROOT / "images" / "board.png")
+    for name, path, last in (("today", "/", ".entry >> nth=6"), ("board", "/#", ".card >> nth=12")):
+        page.goto(f"{os.environ['TASKS_URL']}{path}")
+        page.locator(last).wait_for()
+        page.mouse.move(0, 0)
+        page.screenshot(path=ROOT / "images" / f"{name}.png")
     browser.close()

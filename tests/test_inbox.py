@@ -308,11 +308,12 @@ def test_outdated_notices_are_marked_as_read(owner, ana, ben, cleo, project):
     assert unread(ben) == ["mentioned", "commented"]
 
 
-def test_an_import_and_a_demonstration_tell_nobody(launch, tmp_path):
+def test_an_import_tells_nobody_and_a_demonstration_shows_the_owner_an_agents_work(launch, tmp_path):
     server = launch()
     server.flask("seed")
-    assert server.rows("SELECT id FROM notice") == []
     owner = server.client()
+    assert sorted(unread(owner)) == ["question", "review"]
+    assert len(server.rows("DELETE FROM notice RETURNING id")) == 2
     (member, *_) = [m for m in owner.data(owner.get("/members"))["members"] if m["role"] == "member"]
     file = tmp_path / "tasks.csv"
     file.write_text(f"title,project,assignee\nImported,New,{member['email']}\n")
