@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from itertools import chain
@@ -51,7 +50,7 @@ from repeat import next_dates
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from throwaway import throwaway
-from times import now
+from times import local, now
 from webhooks import announce, emit, enable, ping, redeliver, resume
 from wire import (
     PathError,
@@ -816,7 +815,7 @@ def show_calendar(key: str) -> Any:
     current.caller = ApiKey.caller(key, CALENDAR) or not_found("calendar")
     current.app.count(current)
     with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
-        data = calendar(current.caller["id"], current.config, schemas.Instant.zone)
+        data = calendar(current.caller["id"], current.config)
     answer = werkzeug.Response(data, 200, {"Cache-Control": "private, no-cache"}, content_type=CALENDAR_TYPE)
     answer.add_etag()
     return answer.make_conditional(current.environ)
@@ -1138,8 +1137,8 @@ def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> R
 @operation(gives=schemas.TODAY_SHOWN)
 def get_today() -> Row:
     """Show what waits for you, today's meetings, and the tasks that agents are working on."""
-    day = datetime.fromisoformat(now()).astimezone(schemas.Instant.zone).date()
-    return today(request().caller["id"], schemas.Instant(ends_day=True).deserialize(day.isoformat()))
+    day = local(now()).date().isoformat()
+    return today(request().caller["id"], schemas.Instant(ends_day=True).deserialize(day))
 
 
 # Webhooks -------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ import limits
 import mail
 import members
 import models
-import repeat
 import schemas
 import settings
 import store
@@ -382,7 +381,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
     The file is CSV, JSON lines, or another program's export. Neither members nor webhooks are notified.
     """
     actor = fetch_actor(email, "admin")
-    repeat.zone = schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
+    times.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     more["most"] = current_app.config["LIMITS"]["max_attachment_bytes"]
     words, order = {name: more[name] for name in schemas.CHOICES}, more["dates"]
     with as_click_errors(ValueError, RecursionError):

@@ -4,7 +4,6 @@ import re
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from database import Row, caseless, digest
 from errors import BadBody
 from models import MAX_LABELS
 from repeat import next_dates
-from times import now
+from times import local, now
 from transfer import IMPORTED, TIMES, Dates, Line, Report, Words, cells_of, columns_of, word_of
 
 PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
@@ -347,7 +346,7 @@ def repetition_of_todoist(row: Row) -> Row:
     rule = "FREQ=DAILY" if match[2] else f"FREQ=WEEKLY;BYDAY={days}"
     yesterday = now(-86400)
     dates = next_dates({"repeat": rule, "due_date": yesterday, "start_date": None}, yesterday) or {}
-    day = datetime.fromisoformat(dates["due_date"]).astimezone(schemas.Instant.zone).date().isoformat()
+    day = local(dates["due_date"]).date().isoformat()
     repetition = {"repeat": [rule], "DATE": [] if row.get("DEADLINE") else [day]}
     return repetition | ({"repeat_from": ["completed_at"]} if match[1] else {})
 

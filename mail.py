@@ -9,9 +9,7 @@ import logging
 import secrets
 import smtplib
 import socket
-import time
 from contextlib import closing, suppress
-from datetime import datetime
 from email.header import Header
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -28,7 +26,7 @@ from limits import SocketDeadline, bound
 from members import Invitation, Member
 from metrics import figures
 from models import Notice, write
-from times import now
+from times import now, seconds_since
 from webhooks import local_time, sending, tls_context
 from wire import TOKEN
 
@@ -200,8 +198,7 @@ def again_after(begun_at: str, reason: str | None) -> str | None:
     """Return when to try a mail again: after as long as it has waited so far; None for never."""
     if reason in (None, NEEDS_UTF8):
         return None
-    waited = time.time() - datetime.fromisoformat(begun_at).timestamp()
-    return now(min(max(waited, AGAIN_SECONDS), AGAIN_MOST))
+    return now(min(max(seconds_since(begun_at), AGAIN_SECONDS), AGAIN_MOST))
 
 
 def send_link() -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from peewee import SQL, CompositeKey, Expression, ForeignKeyField, Query, Select, TextField, fn
@@ -11,7 +11,7 @@ from database import Base, EncodedJSONField, Row, columns, json_object, placehol
 from errors import Forbidden, Invalid
 from members import ADMINS, PROFILE, Member, Transaction, profile
 from models import MAX_LISTED, Project, Resource, Task
-from times import now
+from times import local, now
 
 
 class Meeting(Resource):
@@ -170,15 +170,15 @@ UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
 CALENDAR_TIME = "%Y%m%dT%H%M%SZ"
 
 
-def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
-    """Return the member's due tasks and meetings as an iCalendar file (RFC 5545), with days in `zone`."""
+def calendar(member_id: str, config: Mapping[str, Any]) -> bytes:
+    """Return the member's due tasks and meetings as an iCalendar file (RFC 5545)."""
     base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
     since, until = now(-28 * 86400), now(365 * 86400)
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tasks//EN", f"X-WR-CALNAME:{_escaped(name)}"]
     lines += ["REFRESH-INTERVAL;VALUE=DURATION:PT1H", "X-PUBLISHED-TTL:PT1H"]  # or it is read once a week
     lines += UTC_ZONE.split()
     for task in Task.of_calendar.all(member_id=member_id, since=since, until=until):
-        day = datetime.fromisoformat(task["due_date"]).astimezone(zone).date()
+        day = local(task["due_date"]).date()
         days = [f"DTSTART;VALUE=DATE:{day:%Y%m%d}", f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}"]
         lines += _entry(task, f"{base_url}/#task={task['number']}", "", *days, "TRANSP:TRANSPARENT")
     for meeting in Meeting.of_member.all(member_id=member_id):

@@ -7,11 +7,9 @@ The master makes the memory before it forks, and each worker adds to a part of i
 import mmap
 import shutil
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from outbox import Delivery, Webhook
 from schemas import VERSION
 from settings import without_paths
 from store import backup_age, database_age
-from times import now
+from times import now, seconds_since
 
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
@@ -144,7 +142,7 @@ def _lines(cells: list[float]) -> Iterator[str]:
     counts = [({"webhook": name, "status": status}, n) for (name, status), n in left.items()]
     yield from _family("deliveries", "gauge", "Deliveries that are not delivered.", counts)
     oldest = min((row["oldest"] for row in backlog if row["oldest"]), default=None)
-    age = max(time.time() - datetime.fromisoformat(oldest).timestamp(), 0) if oldest else 0
+    age = max(seconds_since(oldest), 0) if oldest else 0
     yield from _single("oldest_pending_seconds", "gauge", "Age of the oldest that is pending.", age)
     for name, path in (("database", Path(db.database)), ("log", Path(f"{db.database}-wal"))):
         size = path.stat().st_size if path.exists() else 0

@@ -2,10 +2,11 @@
 
 import re
 from calendar import monthrange
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain, count
 
-from times import instant
+import times
+from times import instant, local
 
 REPEAT_FROM = ("due_date", "completed_at")  # from which the next due date is counted
 WEEKDAYS = "MO,TU,WE,TH,FR,SA,SU"
@@ -21,8 +22,6 @@ ACCEPTED_RULE = "must be FREQ=DAILY, WEEKLY, MONTHLY or YEARLY, and after semico
 ACCEPTED_RULE += f"BYDAY={WEEKDAYS} (with WEEKLY), BYMONTHDAY=1 to 31 or -1 (with MONTHLY), "
 ACCEPTED_RULE += "UNTIL=20261231 or 20261231T225959Z"
 CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
-
-zone: tzinfo = UTC  # the setting `workspace.timezone`: rules mean its days
 
 
 def parse_rule(rule: str) -> dict[str, str]:
@@ -56,7 +55,7 @@ def _days(parts: dict[str, str], first: date, number: int) -> list[date]:
 def _at(day: date, clock: datetime) -> datetime:
     """Return the moment in UTC at which local clocks show the time of `clock` on this day."""
     is_end = f"{clock:%H%M%S}" == "235959"  # if clocks go back at midnight, this hour comes twice
-    return datetime.combine(day, clock.time().replace(fold=is_end), zone).astimezone(UTC)
+    return datetime.combine(day, clock.time().replace(fold=is_end), times.zone).astimezone(UTC)
 
 
 def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | None:
@@ -67,14 +66,14 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
     """
     parts, start = parse_rule(task["repeat"]), task["start_date"]
     try:
-        present, due = (datetime.fromisoformat(time).astimezone(zone) for time in (at, task["due_date"]))
+        present, due = local(at), local(task["due_date"])
         first = (due if repeat_from == "due_date" else present).date()
         days = chain.from_iterable(_days(parts, first, number) for number in count())
         coming = (day for day in days if day > first and day >= present.date())
         day = next(day for day in coming if _at(day, due) > present)
         moment = _at(day, due)
         if start:
-            begun = datetime.fromisoformat(start).astimezone(zone)
+            begun = local(start)
             start = instant(min(_at(day - (due.date() - begun.date()), begun), moment))
     except (OverflowError, ValueError):  # after the year 9999, or a start before the year 1
         return None

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import unicodedata
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from functools import partial
 from types import UnionType
 from typing import Any
@@ -17,11 +17,11 @@ import meetings
 import members
 import models
 import outbox
+import times
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from lists import OBJECTS, SORTS, TODAY
 from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
-from times import instant, now
 
 API = "/api/v1"  # the paths of the JSON API begin with it
 API_VERSION = "1.1"  # from the specification; additions to the API do not change it
@@ -184,8 +184,6 @@ class Instant(fields.String):
     the beginning of that day in the workspace's time zone, or with `ends_day` its last millisecond.
     """
 
-    zone: tzinfo = UTC  # the setting `workspace.timezone`
-
     default_error_messages = {
         **MESSAGES,
         "invalid": "must be a date and time like 2026-11-20T23:05:01Z, or a date like 2026-11-20",
@@ -226,14 +224,14 @@ class Instant(fields.String):
             raise self.make_error("invalid") from error
         if not clock:
             # If clocks are set back at midnight, an hour comes twice: the day ends with the second one.
-            moment = moment.replace(tzinfo=self.zone, fold=self.ends_day)
+            moment = moment.replace(tzinfo=times.zone, fold=self.ends_day)
         try:
             moment = moment.astimezone(UTC)
         except OverflowError as error:
             raise self.make_error("range") from error
         if moment.year < 1970:
             raise self.make_error("range")
-        return instant(moment)
+        return times.instant(moment)
 
 
 class ListOf(fields.List):
@@ -631,7 +629,7 @@ CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": mo
 
 def _check_past(time: str) -> None:
     # Lists of what was created or completed since a time count on changes of rows being later than both.
-    if time > now():
+    if time > times.now():
         raise ValidationError("must not be in the future; check its time zone")
 
 

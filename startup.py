@@ -9,14 +9,13 @@ from zoneinfo import ZoneInfo
 
 import gateway
 import mail
-import repeat
+import times
 import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
 from members import Activity, ApiKey, Member, Transaction
 from models import Notice, Task, write
 from outbox import Delivery, Webhook
-from schemas import Instant
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
 from wire import StoredAnswer
@@ -63,7 +62,7 @@ def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
     webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
     mail.configure_mail(config, secrets.mail_password)
     gateway.open_routes(config)
-    repeat.zone = Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
+    times.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
 
 

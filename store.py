@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -18,7 +17,7 @@ from playhouse.migrations import Runner
 
 from database import DATABASE_ERRORS, LOCK_SECONDS, BadDatabase, db, disk_hint, prepared_files
 from errors import Unavailable
-from times import now
+from times import now, seconds_since
 
 SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
 # Each is applied once, in the order of their numbers. A released migration is never changed. A migration
@@ -205,7 +204,7 @@ def backup_age() -> float | None:
 def database_age() -> float:
     """Return the seconds since the first migration was applied, which made the database."""
     ((made_at,),) = db.read("SELECT MIN(applied) FROM schema_migration", {})
-    return max(time.time() - datetime.fromisoformat(made_at).timestamp(), 0.0)
+    return max(seconds_since(made_at), 0.0)
 
 
 def backup(target: Path) -> None:

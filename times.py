@@ -4,10 +4,11 @@ import random
 import secrets
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 
 time_ns, ahead = time.time_ns, 0  # the clock, which only `put_ahead` changes, and its lead in seconds
+zone: tzinfo = UTC  # the setting `workspace.timezone`
 
 
 def instant(moment: datetime) -> str:
@@ -18,6 +19,16 @@ def instant(moment: datetime) -> str:
 def now(seconds: float = 0) -> str:
     """Return the time `seconds` from now, in wire form."""
     return wire_time(time_ns() // 1_000_000 + round(seconds * 1000))
+
+
+def local(time: str) -> datetime:
+    """Return a time in wire form as a moment in the workspace's time zone."""
+    return datetime.fromisoformat(time).astimezone(zone)
+
+
+def seconds_since(time: str) -> float:
+    """Return the seconds from this time until now; negative for a time to come."""
+    return time_ns() / 10**9 - datetime.fromisoformat(time).timestamp()
 
 
 def wire_time(epoch_milliseconds: int) -> str:

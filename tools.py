@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from io import BytesIO
 from itertools import accumulate, product
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from errors import ApiError, BadBody, TooMany
 from members import ROLES, SCOPES
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
+from times import local
 from wire import Request, Response, as_api_error, thread
 
 PATHS = ("/mcp", "/mcp/")
@@ -423,7 +423,7 @@ def short_time(time: str | None, ends_day: bool = False) -> str | None:
     if not time:
         return None
     with suppress(OverflowError, ValidationError):  # in this time zone, the year may be 1969 or 10000
-        date = datetime.fromisoformat(time).astimezone(schemas.Instant.zone).date().isoformat()
+        date = local(time).date().isoformat()
         if schemas.Instant(ends_day=ends_day).deserialize(date) == time:
             return date
     return f"{time[:16]}Z"

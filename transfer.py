@@ -19,6 +19,7 @@ from peewee import JOIN, fn
 
 import schemas
 import strictjson
+import times
 from database import Row, Statement, caseless, columns, digest, json_object, placeholder, to_json
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
@@ -122,7 +123,7 @@ class Dates:
             moment = datetime(year, number, int(part["d"]), hour, int(clock[2] or 0), int(clock[3] or 0))
             if not (moment.hour or moment.minute):
                 return moment.date().isoformat()
-            tz = schemas.Instant.zone
+            tz = times.zone
             with suppress(ValueError, KeyError, OSError):
                 tz = ZoneInfo(zone) if zone else tz
             return moment.replace(tzinfo=tz).isoformat()

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,10 @@ from members import Member, Transaction
 from metrics import figures
 from models import Blocker, Changed, Task, write, write_noted
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
-from schemas import VERSION, Instant
+from schemas import VERSION
 from settings import signing_key, without_paths
 from store import open_lock_file, optimize
-from times import epoch_ms, now, wire_time
+from times import epoch_ms, local, now, wire_time
 
 log = logging.getLogger("tasks.webhooks")
 
@@ -274,8 +273,8 @@ def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
 
 def local_time(text: str) -> str:
     """Return a time in the workspace's time zone, with its name; the end of a day is the day only."""
-    moment = datetime.fromisoformat(text).astimezone(Instant.zone)
-    return f"{moment:%Y-%m-%d %H:%M} ({Instant.zone})".removesuffix(f" 23:59 ({Instant.zone})")
+    moment = local(text)
+    return f"{moment:%Y-%m-%d %H:%M} ({moment.tzinfo})".removesuffix(f" 23:59 ({moment.tzinfo})")
 
 
 def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:

@@ -16,7 +16,6 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
 from functools import lru_cache, partial, wraps
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -71,7 +70,7 @@ from metrics import OTHER, figures
 from models import Task, write
 from schemas import API, API_VERSION
 from settings import port_of
-from times import new_request_id, now
+from times import new_request_id, now, seconds_since
 from webhooks import deliver, emit
 
 log = logging.getLogger("tasks")
@@ -464,11 +463,10 @@ def expected_versions() -> frozenset[str] | None:
 
 def set_session_cookie(key: str, expires_at: str) -> None:
     """Set the cookie with a session's key, which neither scripts nor other sites can read."""
-    seconds = (datetime.fromisoformat(expires_at) - datetime.fromisoformat(now())).total_seconds()
     request().success_headers["Set-Cookie"] = dump_cookie(
         session_cookie(request().config["SERVER"]["base_url"]),
         key,
-        max_age=max(0, round(seconds)),
+        max_age=max(0, -round(seconds_since(expires_at))),
         path=root_path() or "/",
         secure=request().base_origin.startswith("https:"),
         httponly=True,

@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+import times
 from app import create_app
 from schemas import Instant
 
@@ -57,7 +58,7 @@ def test_a_filter_begins_when_its_day_begins(berlin, project):
     ],
 )
 def test_a_day_is_as_long_as_the_zones_clocks_say(monkeypatch, zone, date, begins, ends):
-    monkeypatch.setattr(Instant, "zone", ZoneInfo(zone))
+    monkeypatch.setattr(times, "zone", ZoneInfo(zone))
     assert (Instant().deserialize(date), Instant(ends_day=True).deserialize(date)) == (begins, ends)
 
 

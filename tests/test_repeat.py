@@ -12,6 +12,7 @@ from test_throwaway import ask, begun, client, environment_in
 from test_tools import stored, use
 
 import repeat
+import times
 
 BERLIN = ZoneInfo("Europe/Berlin")
 WEEKLY = "FREQ=WEEKLY;BYDAY=MO"
@@ -41,7 +42,7 @@ def day_ends(day, zone=BERLIN):
 
 
 def test_a_rule_has_these_days(monkeypatch):
-    monkeypatch.setattr(repeat, "zone", BERLIN)
+    monkeypatch.setattr(times, "zone", BERLIN)
     for rule, due, days in (
         ("FREQ=DAILY", "2027-03-27", "2027-03-28 2027-03-29 2027-03-30"),
         ("FREQ=DAILY;INTERVAL=99", "2027-01-01", "2027-04-10 2027-07-18"),
@@ -70,7 +71,7 @@ def test_a_rule_has_these_days(monkeypatch):
 
 
 def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
-    monkeypatch.setattr(repeat, "zone", BERLIN)
+    monkeypatch.setattr(times, "zone", BERLIN)
     for rule, due, at, found in (
         ("FREQ=DAILY", "2026-11-01T11:00:00.000Z", "2026-11-25T10:59:00.000Z", "2026-11-25T11"),
         ("FREQ=DAILY", "2026-11-01T11:00:00.000Z", "2026-11-25T11:00:00.000Z", "2026-11-26T11"),
@@ -90,7 +91,7 @@ def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
 
 
 def test_a_start_date_keeps_its_days_before_the_due_date(monkeypatch):
-    monkeypatch.setattr(repeat, "zone", BERLIN)
+    monkeypatch.setattr(times, "zone", BERLIN)
     task = {"start_date": "2027-03-24T23:00:00.000Z", "due_date": "2027-03-26T22:59:59.999Z"}
     task["repeat"] = "FREQ=WEEKLY"
     dates = repeat.next_dates(task, "2027-03-01T00:00:00.000Z")

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from test_attachments import attach
 
 import schemas
+import times
 import tools
 
 READERS = ["get_context", "find_tasks", "get_task", "get_project", "list_meetings"]
@@ -387,7 +388,7 @@ def test_a_due_time_is_shown_as_a_date_only_where_it_is_the_day_s_end(monkeypatc
         ("America/New_York", "1970-01-01T03:00:00Z", "1970-01-01T03:00Z"),
         ("America/Havana", "2026-11-02T04:59:59.999Z", "2026-11-01"),  # a day of 25 hours
     ):
-        monkeypatch.setattr(schemas.Instant, "zone", ZoneInfo(zone))
+        monkeypatch.setattr(times, "zone", ZoneInfo(zone))
         assert tools.short_time(schemas.Instant().deserialize(due), ends_day=True) == shown, (zone, due)
 
 
@@ -691,11 +692,11 @@ def test_a_repeated_comment_is_found_among_many_later_ones_while_there_is_its_ta
 
 def test_completing_with_a_comment_does_both_once_until_the_task_is_opened_again(owner, task):
     """A task stays done when its comment is refused."""
-    for version, times in ((2, 1), (4, 2)):
+    for version, count in ((2, 1), (4, 2)):
         for _ in range(2):
             assert use(owner, "complete_task", task_id=task["id"], comment="Fixed.")["status"] == "done"
         now = use(owner, "get_task", task_id=task["id"])
-        assert [comment["text"] for comment in now["comments"]] == ["Fixed."] * times
+        assert [comment["text"] for comment in now["comments"]] == ["Fixed."] * count
         assert now["version"] == version
         assert "completed" in now
         use(owner, "update_task", task_id=task["id"], status="todo")
