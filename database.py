@@ -578,6 +578,11 @@ class Base(Model):
     def insert_row(cls: Any):
         return Insertion(cls)
 
+    @statement
+    def replace_row(cls: Any):
+        """Insert a row, in place of one that has the same unique columns."""
+        return cls.insert_row.query.on_conflict_replace()
+
     @classmethod
     def indexed(cls, name: str, attributes: str, **options: Any) -> None:
         """Declare an index, which a migration makes; a test compares both."""

@@ -6,7 +6,7 @@ Each query is a `statement` of the class that runs it. A method that needs the a
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -54,7 +54,6 @@ from members import (
     Activity,
     ApiKey,
     Entity,
-    Invitation,
     Member,
     Transaction,
     differences,
@@ -111,18 +110,6 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
             Task.redate.run(now=transaction.at)
         yield transaction
         ApiKey.write_last_used()
-
-
-def write_noted() -> None:
-    """Write what requests have only noted: uses of keys, and addresses that asked for a sign-in link."""
-    if ApiKey.used:
-        with write():
-            pass
-    while Invitation.asked:
-        member = Member.by_email.one(email=Invitation.asked.pop())
-        if member and member["status"] == Member.ACTIVE:
-            with suppress(Conflict), write(member) as transaction:
-                Invitation.mail_to(transaction, member["id"])
 
 
 # Helpers of several tables --------------------------------------------------------------------
@@ -1543,11 +1530,6 @@ class Notice(Identified):
     DAYS = 90.0  # for which a notice is kept
     MAX_EXCERPT = 200  # characters
 
-    @statement
-    def replace_unread(cls: Any):
-        """Insert a notice, in place of an unread one of the same member, task and reason."""
-        return cls.insert_row.query.on_conflict_replace()
-
     @classmethod
     def notify(
         cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
@@ -1558,7 +1540,7 @@ class Notice(Identified):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
             for member in notified:
-                cls.replace_unread.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
+                cls.replace_row.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
 
     @statement
     def delete_mentions(cls: Any):

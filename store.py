@@ -26,9 +26,6 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 log = logging.getLogger("tasks")
 
 
-# The file -------------------------------------------------------------------------------------
-
-
 def prepare(locks: ExitStack | None = None) -> list[str]:
     """Create the database file if it is missing, and apply the migrations; return the names of these.
 
@@ -181,9 +178,6 @@ def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
         file.close()
         raise BadDatabase(f"{db.database}: {refusal}") from error
     return file
-
-
-# Copies ---------------------------------------------------------------------------------------
 
 
 def backups() -> Path:

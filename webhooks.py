@@ -37,9 +37,9 @@ from urllib3.exceptions import HTTPError
 from database import LOCK_SECONDS, Row, is_outage
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
-from members import Member, Transaction
+from members import ApiKey, Invitation, Member, Transaction
 from metrics import figures
-from models import Blocker, Changed, Task, write, write_noted
+from models import Blocker, Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
 from schemas import VERSION
 from settings import signing_key, without_paths
@@ -664,6 +664,18 @@ def in_steps(step: Callable[[], int]) -> int:
             count = step()
         total += count
     return total
+
+
+def write_noted() -> None:
+    """Write what requests have only noted: uses of keys, and addresses that asked for a sign-in link."""
+    if ApiKey.used:
+        with write():
+            pass
+    while Invitation.asked:
+        member = Member.by_email.one(email=Invitation.asked.pop())
+        if member and member["status"] == Member.ACTIVE:
+            with suppress(Conflict), write(member) as transaction:
+                Invitation.mail_to(transaction, member["id"])
 
 
 def end_claims() -> None:

@@ -714,11 +714,6 @@ class StoredAnswer(Base):
         is_kept = cls.created_at > placeholder("after")
         return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
-    @statement
-    def replace_old(cls: Any):
-        """Insert an answer, or replace one that has expired."""
-        return cls.insert_row.query.on_conflict_replace()
-
     @classmethod
     def run_once(
         cls, transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
@@ -732,7 +727,7 @@ class StoredAnswer(Base):
             current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
             return stored["data"]
         answer: Row = {"data": run(), "status": status, "headers": current.success_headers}
-        cls.replace_old.run(**named, **answer, request=fingerprint, created_at=transaction.at)
+        cls.replace_row.run(**named, **answer, request=fingerprint, created_at=transaction.at)
         return answer["data"]
 
     @statement
