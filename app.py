@@ -114,8 +114,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
         app.rate_limit = limits.RateLimit(most, 60)
     if most := settings["limits"]["tool_calls_per_minute"]:
         app.tool_limit = limits.RateLimit(most, 60)
-    commands.register(app.cli)
-    app.cli.add_command(throwaway)
+    for command in (*commands.cli.commands.values(), throwaway):
+        app.cli.add_command(command)
     figures.name_routes(route_labels(app.url_map))
     if problems := [*unused_hooks(app), *undeclared_views(app)]:
         sys.exit(f"Error: {'; '.join(problems)} (docs/internals.md: The life of a request)")

@@ -24,7 +24,7 @@ import click
 import gunicorn.app.wsgiapp
 import requests
 from flask import current_app
-from flask.cli import AppGroup, with_appcontext
+from flask.cli import with_appcontext
 from marshmallow import Schema, ValidationError
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
@@ -57,13 +57,9 @@ SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
 # While a service is unreachable or overloaded.
 AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)
 
-
-def register(group: click.Group) -> None:
-    commands = [init, serve, seed, doctor, backup_command, restore_command, deliver_command]
-    commands += [import_command, export_command, redeliver_command, listen, version]
-    commands += [key_commands, member_commands, project_commands, webhook_commands]
-    for command in commands:
-        group.add_command(command)
+cli = click.Group(
+    help="Task management for a small team. `init` creates a workspace in this folder, `serve` serves it."
+)
 
 
 @contextmanager
@@ -135,7 +131,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (default: first owner).")
 
 
-@click.command()
+@cli.command()
 @with_appcontext
 @as_click_errors(ApiError, database.BadDatabase, LookupError)
 def init() -> None:
@@ -172,7 +168,7 @@ def init() -> None:
         click.echo("\nBefore others can reach the service, set limits.requests_per_minute, such as to 600.")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", metavar="[OPTION OF GUNICORN]...", nargs=-1, type=click.UNPROCESSED)
 def serve(arguments: tuple[str, ...]) -> None:
     """Serve the workspace.
@@ -184,7 +180,7 @@ def serve(arguments: tuple[str, ...]) -> None:
     gunicorn.app.wsgiapp.run(prog=f"{settings.program} serve")
 
 
-@click.command()
+@cli.command()
 def version() -> None:
     """Print the versions of the program, of SQLite and of Python."""
     click.echo(about())
@@ -201,7 +197,8 @@ def about() -> str:
     return f"Task service {schemas.VERSION}{commit}, last migration {last}, {runs_on}"
 
 
-key_commands = AppGroup("key", help="Create, list and revoke API keys.")
+key_commands = click.Group("key", help="Create, list and revoke API keys.")
+cli.add_command(key_commands)
 
 
 @key_commands.command("create")
@@ -250,7 +247,8 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     click.echo(f"Revoked {key['prefix']}… of {key['member']['email']}.")
 
 
-member_commands = AppGroup("member", help="List and invite members, and let them sign in.")
+member_commands = click.Group("member", help="List and invite members, and let them sign in.")
+cli.add_command(member_commands)
 
 
 @member_commands.command("list")
@@ -364,7 +362,7 @@ def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
     return words
 
 
-@click.command("import")
+@cli.command("import")
 @click.argument("file", type=click.File("rb"))
 @click.option("--apply", is_flag=True, help="Store the tasks; otherwise only a report is printed.")
 @click.option("--project", help="The project of tasks that name none.")
@@ -408,7 +406,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
     click.echo("Stored." if apply else "Nothing is stored; --apply stores it.", err=True)
 
 
-@click.command("export")
+@cli.command("export")
 @click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
 @click.option("--files", type=folder, help="The folder for the attachments (jsonl).")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
@@ -427,7 +425,8 @@ def export_command(kind: str, files: Path | None, file: IO[str]) -> None:
         write(file)
 
 
-project_commands = AppGroup("project", help="Create and list projects.")
+project_commands = click.Group("project", help="Create and list projects.")
+cli.add_command(project_commands)
 
 
 @project_commands.command("create")
@@ -453,7 +452,8 @@ def project_list() -> None:
     )
 
 
-webhook_commands = AppGroup("webhook", help="List, test and enable webhooks.")
+webhook_commands = click.Group("webhook", help="List, test and enable webhooks.")
+cli.add_command(webhook_commands)
 
 
 @as_click_errors(LookupError)
@@ -512,7 +512,7 @@ def webhook_enable(name: str) -> None:
     click.echo(f"{name} is active.")
 
 
-@click.command()
+@cli.command()
 @in_database
 def deliver_command() -> None:
     """Send all deliveries that are due, once.
@@ -527,7 +527,7 @@ def deliver_command() -> None:
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
 
-@click.command()
+@cli.command()
 @click.argument("delivery_id")
 @in_database
 def redeliver_command(delivery_id: str) -> None:
@@ -538,7 +538,7 @@ def redeliver_command(delivery_id: str) -> None:
     send_and_report(transaction, delivery_id)
 
 
-@click.command()
+@cli.command()
 @click.option("--forward-to", "target", required=True, metavar="URL", help="The program that gets the calls.")
 @click.option("--events", "names", multiple=True, default=["*"], metavar="NAME", help="Such as task.* only.")
 @click.option("--since", type=SINCE, help="Begin with the events of that time, up to 30 days ago.")
@@ -591,7 +591,7 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
-@click.command()
+@cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @in_database
 def backup_command(file: Path) -> None:
@@ -606,7 +606,7 @@ def backup_command(file: Path) -> None:
     click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
 
 
-@click.command()
+@cli.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @with_appcontext
 @as_click_errors(database.BadDatabase)
@@ -623,7 +623,7 @@ def restore_command(file: Path) -> None:
     click.echo(f"{database.db.database} is restored; start the server.")
 
 
-@click.command()
+@cli.command()
 @in_database
 def doctor() -> None:
     """Check configuration, database, deliveries and files.
@@ -755,7 +755,7 @@ today_type = click.DateTime(["%Y-%m-%d"])
 today_option = click.option("--today", type=today_type, callback=midnight_of, help=today_help)
 
 
-@click.command()
+@cli.command()
 @click.option("--tasks", type=click.IntRange(0, 5_000_000), default=200, show_default=True, help="How many.")
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="The same seed makes the same workspace."
