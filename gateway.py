@@ -66,9 +66,8 @@ class Route:
     controller_id: str
 
 
-@dataclass
-class Intake:
-    """The routes of this process, by `PATH_INFO`, and their limits; `open_routes` sets them."""
+class Intake(NamedTuple):
+    """The routes of a process, by `PATH_INFO`, and their limits."""
 
     routes: dict[str, Route]
     limits: Row
@@ -76,7 +75,7 @@ class Intake:
     slots: Slots
 
 
-intake = Intake({}, {}, RateLimit(0, 0), Slots(0))  # without a route, no limit is used
+intake = Intake({}, {}, RateLimit(0, 0), Slots(0))  # until `open_routes`; without a route, no limit is used
 
 
 def resolved_routes(config: Row) -> list[tuple[str, Row, str | Unresolved]]:
@@ -90,6 +89,7 @@ def resolved_routes(config: Row) -> list[tuple[str, Row, str | Unresolved]]:
 
 def open_routes(config: Row) -> None:
     """Serve the routes whose secrets are resolved, and log the others."""
+    global intake
     by_path, limits = {}, config["PLUGINS"]["entries"]["webhooks"]["config"]["limits"]
     for id, route, secret in resolved_routes(config):
         if isinstance(secret, Unresolved):
@@ -99,9 +99,8 @@ def open_routes(config: Row) -> None:
         trimmed = secret.strip(" \t\r\n").encode()
         path_info = route["path"].encode().decode("latin-1")  # as WSGI has it
         by_path[path_info] = Route(id, route["path"], route["session_key"], trimmed, controller_id)
-    intake.routes, intake.limits = by_path, limits
-    intake.rate_limit = RateLimit(limits["requests"], limits["window_seconds"])
-    intake.slots = Slots(limits["in_flight"])
+    rate_limit = RateLimit(limits["requests"], limits["window_seconds"])
+    intake = Intake(by_path, limits, rate_limit, Slots(limits["in_flight"]))
 
 
 def find_route(path_info: str) -> Route | None:

@@ -117,6 +117,12 @@ class NonEmpty(fields.String):
         return text
 
 
+def matching(pattern: str, what: str, **options: Any) -> fields.String:
+    """Return the field of a text that matches the pattern as a whole; `what` says what it must be."""
+    matches = validate.Regexp(rf"(?:{pattern})\Z", error=f"must be {what}")
+    return fields.String(validate=matches, error_messages=Text.default_error_messages, **options)
+
+
 Description = partial(Text, MAX_TEXT, lines=True, blank=True, allow_none=True)
 
 
@@ -642,13 +648,8 @@ _comment: dict[str, Any] = {"author": Text(MAX_TITLE, allow_none=True), "edited_
 _comment |= {"content": Text(MAX_TEXT, lines=True, required=True)}
 
 
-def _matching(pattern: str, what: str, **options: Any) -> fields.String:
-    matches = validate.Regexp(rf"(?:{pattern})\Z", error=f"must be {what}")
-    return fields.String(validate=matches, error_messages=Text.default_error_messages, **options)
-
-
 _file = _made | {"id": Id(required=True), "filename": Name(255, required=True), "creator": _person}
-_file |= {"content_type": _matching("[!-~]{1,200}", "a media type", required=True)}
+_file |= {"content_type": matching("[!-~]{1,200}", "a media type", required=True)}
 _task = _made | _named | {"creator": _person}
 _task |= dict.fromkeys(("milestone", "assignee"), Text(MAX_TITLE, allow_none=True))
 for _name, _words in CHOICES.items():  # null is an open status, and the default priority
@@ -657,7 +658,7 @@ for _name, _words in CHOICES.items():  # null is an open status, and the default
 _task |= {
     "number": JSONInteger(1, 999_999_999),
     "repeats": JSONInteger(1, 999_999_999, allow_none=True),
-    "rank": _matching("[1-8][0-9]{9,39}", "digits as an export has them"),
+    "rank": matching("[1-8][0-9]{9,39}", "digits as an export has them"),
 }
 _task |= {"completed_at": _time, "attachments": ListOf(fields.Nested(Strict.from_dict(_file)), "files")}
 _task |= {"comments": ListOf(fields.Nested(Strict.from_dict(_made | _comment)), "comments")}

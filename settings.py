@@ -113,7 +113,6 @@ def _read_environment() -> dict[str, Any]:
 
 PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 PROVIDER_RULE = "must be a name in lower case"
-HEADER = validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _")
 # A webhook's own header, in one line. HTTP and the service set headers that begin with these words.
 TAKEN = "accept|connection|content|expect|host|keep|proxy|te|trailer|transfer|upgrade|user|webhook|x-service"
 HEADER_LINE = re.compile(rf"((?!(?i:{TAKEN})[:-])[A-Za-z0-9_-]{{1,100}}): ?([!-~](?:[ -~]{{,4000}}[!-~])?)\Z")
@@ -228,7 +227,7 @@ class ServerSettings(schemas.Strict):
     database = schemas.Text(4000, load_default="tasks.db")
     max_body_bytes = schemas.QueryInteger(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
     trusted_proxies = schemas.QueryInteger(0, 10, load_default=0)
-    sign_in_header = fields.String(validate=HEADER, load_default=None, error_messages=schemas.MESSAGES)
+    sign_in_header = schemas.matching("[A-Za-z0-9-]+", "the name of a header, without _", load_default=None)
     sign_in_networks = fields.List(fields.IPInterface(error_messages=NETWORK_RULE), load_default=list)
     sign_out_url = Url(2000, load_default=None)
 

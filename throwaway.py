@@ -221,10 +221,7 @@ COMPARED = {"task": "title", "member": "full_name", "comment": "content", "attac
 COMPARED |= {table.NOUN: table.TITLE for table in Resource.__subclasses__()}
 UNSTABLE = [*models.HIDDEN, "id|key_id|version|mentions|claimed_until|(?!starts|ends).*_at"]
 
-MATCH = validate.Regexp(
-    r"([A-Z]+|\*) (/|\*|https?:)[^\s?\[\]]*\Z",
-    error='must be a method and a path, such as "POST /api/v1/tasks", or a URL; * stands for any text',
-)
+MATCH = 'a method and a path, such as "POST /api/v1/tasks", or a URL; * stands for any text'
 ERRORS = validate.OneOf([code for code in STATUS_LINES if code >= 400], error="must be one of {choices}")
 WHOLE = {**schemas.MESSAGES, "invalid": "must be the status of an error, such as 503"}
 
@@ -232,7 +229,7 @@ WHOLE = {**schemas.MESSAGES, "invalid": "must be the status of an error, such as
 class FaultInput(schemas.Strict):
     """A fault of the next requests with this method and path, or of deliveries to a URL."""
 
-    match = fields.String(required=True, validate=MATCH, error_messages=schemas.MESSAGES)
+    match = schemas.matching(r"([A-Z]+|\*) (/|\*|https?:)[^\s?\[\]]*", MATCH, required=True)
     times = schemas.JSONInteger(1, 1000, load_default=1)
     status = fields.Integer(strict=True, validate=ERRORS, error_messages=WHOLE)
     delay = Number(0, 60)  # seconds
@@ -247,9 +244,8 @@ class FaultInput(schemas.Strict):
 
 
 FAULT = FaultInput()
-STEP = validate.Regexp(r"[1-9][0-9]{0,4}[smhd]\Z", error='must be 1 to 99999 with s, m, h or d, such as "3d"')
-ADVANCE = fields.String(required=True, validate=STEP, error_messages=schemas.MESSAGES)
-CLOCK = schemas.Strict.from_dict({"advance": ADVANCE})()
+STEP = schemas.matching("[1-9][0-9]{0,4}[smhd]", '1 to 99999 with s, m, h or d, such as "3d"', required=True)
+CLOCK = schemas.Strict.from_dict({"advance": STEP})()
 
 
 def as_sent(chunks: Iterable[bytes]) -> str | None:
