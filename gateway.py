@@ -113,7 +113,7 @@ def prune_flows() -> None:
     for limit, deletion in (("retention_days", Flow.delete_ended), ("idle_days", Flow.delete_idle)):
         if days := intake.limits.get(limit):
             before = epoch_ms() - round(days * 86_400_000)
-            in_steps(partial(deletion.run, before=before, most=100))
+            in_steps(deletion.run, most=100, before=before)
 
 
 # A request, step by step ----------------------------------------------------------------------

@@ -800,14 +800,6 @@ class ApiKey(Credential):
         ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
         return deletion_of_some(cls, cls.is_started & (ended < placeholder("before")))
 
-    @classmethod
-    def prune_sessions(cls) -> int:
-        """Delete one session that ended more than `SESSION_DAYS` ago; return how many.
-
-        Only one at a time: for each, SQLite scans all activity and comments for references.
-        """
-        return cls.delete_ended.run(before=now(-SESSION_DAYS * 86400), most=1)
-
     @statement
     def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in (*PROFILE, "project_ids", "projects_since")]
@@ -961,19 +953,13 @@ class Activity(Identified):
 
     @statement
     def delete_old(cls: Any):
-        """Delete old activity, but for `change_page` neither the newest nor the last hidden one."""
+        """Delete activity before `:before`, and hidden activity before `:until`.
+
+        `change_page` needs the newest and the last hidden one, so these stay.
+        """
         is_newest = cls.id == cls.select(fn.MAX(cls.id))
         is_forgotten = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
         return deletion_of_some(cls, is_forgotten | ((cls.id < placeholder("before")) & ~is_newest))
-
-    @classmethod
-    def prune(cls, days: float, most: int = 500) -> int:
-        """Delete up to `most` old activities; return how many were deleted.
-
-        Hidden ones are deleted after `HIDDEN_DAYS`, others after `days`, or never if that is 0.
-        """
-        before, until = (first_id(now(-some * 86400)) if some else "" for some in (days, HIDDEN_DAYS))
-        return cls.delete_old.run(before=before, after="", until=until, most=most)
 
 
 _is_shown = Activity.is_hidden.is_null()

@@ -63,7 +63,7 @@ from members import (
     via,
 )
 from repeat import CHECKBOX, REPEAT_FROM, checkboxes, next_dates
-from times import first_id, follow_clock, new_request_id, now
+from times import follow_clock, new_request_id, now
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
@@ -1706,11 +1706,6 @@ class Notice(Identified):
     @statement
     def delete_old(cls: Any):
         return deletion_of_some(cls, cls.id < placeholder("before"))
-
-    @classmethod
-    def prune(cls, most: int = 500) -> int:
-        """Delete up to `most` notices that are older than `DAYS`; return how many were deleted."""
-        return cls.delete_old.run(before=first_id(now(-cls.DAYS * 86400)), most=most)
 
 
 _waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")

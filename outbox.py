@@ -10,10 +10,10 @@ Nothing is sent from here. These are the states of a delivery; the first three a
     blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
                blocks_later = 1               no answer, 407, 429, 5xx,
                                               `Webhook.enable`
-    refused    status = "refused"             a refusal that `Result.is_last`     `lease_again`, `prune`
+    refused    status = "refused"             a refusal that `Result.is_last`     `lease_again`, deletion
     waiting    status = "waiting"             `Webhook.disable`, or `add` for     `Webhook.enable`,
                                               a disabled webhook                  `drop_waiting`
-    delivered  status = "delivered"           2xx                                 `lease_again`, `prune`
+    delivered  status = "delivered"           2xx                                 `lease_again`, deletion
 
 After no answer, 407, 429 or 5xx the webhook's circuit is open: nothing is claimed before `open_until`,
 unless a ping or a redelivery gets an answer (`Webhook.attempted`).
@@ -336,7 +336,10 @@ class Event(Sequenced):
 
     @statement
     def delete_unused(cls: Any):
-        """Delete old events without deliveries, except the last event: SQLite would reuse its number."""
+        """Delete old events without deliveries, except the last event: SQLite would reuse its number.
+
+        `:last` is `last_before(before)`: events have no index on their time.
+        """
         is_old = (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
         is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
         is_last = cls.seq == cls.select(fn.MAX(cls.seq))
@@ -569,7 +572,7 @@ class Delivery(Entity):
         return deletion_of_some(cls, cls.of_webhook & cls.is_waiting & is_superfluous, cls.event)
 
     @classmethod
-    def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
+    def drop_waiting(cls, webhook_id: str, before: str = "", *, most: int) -> int:
         """Delete up to `most` deliveries that wait for a disabled webhook, the oldest first; return how many.
 
         Those created before `before` are deleted, and all but the newest `MOST_WAITING`.
@@ -581,15 +584,6 @@ class Delivery(Entity):
     def delete_finished(cls: Any):
         is_finished = cls.status.in_(("delivered", "refused"))
         return deletion_of_some(cls, (cls.created_at < placeholder("before")) & is_finished)
-
-    @classmethod
-    def prune(cls, before: str, last: int, most: int = 500) -> int:
-        """Delete up to `most` finished deliveries and unused events from before this time; return how many.
-
-        `last` is `Event.last_before(before)`: events have no index on their time.
-        """
-        deliveries = cls.delete_finished.run(before=before, most=most)
-        return deliveries + Event.delete_unused.run(before=before, last=last, most=most)
 
 
 # The outbox is read by webhook in the order of events; delivered ones must not slow that down.

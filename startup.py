@@ -1,6 +1,7 @@
 """The start and the reload of a server: it locks the database and applies its configuration."""
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,13 @@ import times
 import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
-from members import Activity, ApiKey, Member, Transaction
+from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
 from models import Notice, Task, write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
+from times import first_id, now
+from webhooks import in_steps
 from wire import StoredAnswer
 
 log = logging.getLogger("tasks")
@@ -68,11 +71,21 @@ def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
 
 def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
     """Start the worker's threads for deliveries, hourly chores, and errands."""
-    activity = partial(Activity.prune, config["WORKSPACE"]["activity_days"])
-    chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
-    for prune in (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, activity):
-        chores.append(partial(webhooks.in_steps, prune))
-    hours = config["WORKSPACE"]["due_notice_hours"]
+    days, hours = (config["WORKSPACE"][name] for name in ("activity_days", "due_notice_hours"))
+    chores: list[Callable[[], object]] = [
+        webhooks.prune_deliveries,
+        gateway.prune_flows,
+        lambda: in_steps(StoredAnswer.delete_old.run, before=now(-StoredAnswer.DAY)),
+        # For each session, SQLite scans all activity and comments for references.
+        lambda: in_steps(ApiKey.delete_ended.run, most=1, before=now(-SESSION_DAYS * 86400)),
+        lambda: in_steps(Notice.delete_old.run, before=first_id(now(), -Notice.DAYS * 86400)),
+        lambda: in_steps(
+            Activity.delete_old.run,
+            before=first_id(now(), -days * 86400) if days else "",  # 0: it is kept forever
+            after="",
+            until=first_id(now(), -HIDDEN_DAYS * 86400),
+        ),
+    ]
     errands: list[webhooks.Errand] = [
         ("claims", Task.ended_claims, webhooks.end_claims),
         ("due dates", partial(Task.coming_due, hours), partial(webhooks.notify_due, hours)),

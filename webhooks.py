@@ -656,12 +656,12 @@ def failures_logged(consequence: str) -> Iterator[None]:
         log.error("%s: %s", consequence, error, exc_info=not expected)
 
 
-def in_steps(step: Callable[[], int]) -> int:
-    """Delete rows step by step, so that others can write between the steps; return how many."""
+def in_steps(deletion: Callable[..., int], most: int = 500, **parameters: Any) -> int:
+    """Delete rows, `most` in a step, so that others can write between the steps; return how many."""
     total, count = 0, 1
     while count and not sending.stopping.is_set():
         with write():
-            count = step()
+            count = deletion(most=most, **parameters)
         total += count
     return total
 
@@ -698,8 +698,9 @@ def prune_deliveries() -> None:
     before = now(-sending.delivery["keep_days"] * 86400)
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
-            _log_deleted(webhook, in_steps(partial(Delivery.drop_waiting, webhook["id"], before)))
-    in_steps(partial(Delivery.prune, before, Event.last_before(before)))
+            _log_deleted(webhook, in_steps(Delivery.drop_waiting, webhook_id=webhook["id"], before=before))
+    in_steps(Delivery.delete_finished.run, before=before)
+    in_steps(Event.delete_unused.run, before=before, last=Event.last_before(before))
     optimize()
 
 

@@ -733,8 +733,3 @@ class StoredAnswer(Base):
     @statement
     def delete_old(cls: Any):
         return deletion_of_some(cls, cls.created_at < placeholder("before"))
-
-    @classmethod
-    def prune(cls, most: int = 500) -> int:
-        """Delete up to `most` answers that have expired. Return how many were deleted."""
-        return cls.delete_old.run(before=now(-cls.DAY), most=most)
