@@ -632,10 +632,9 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 @api.delete("/members/<id>")
 @operation(gives=schemas.DeletedShown, role="admin", raises=(Conflict,))
-def delete_member(transaction: Transaction, id: str) -> Row:
+def delete_member(transaction: Transaction, id: str) -> None:
     """Remove a member: revoke their keys and unassign their tasks. Their comments stay."""
     announce(transaction, remove_member(transaction, id))
-    return {"id": id, "deleted": True}
 
 
 @api.post("/members/<id>/invitation")
@@ -647,10 +646,9 @@ def renew_invitation(transaction: Transaction, id: str) -> Row:
 
 @api.delete("/members/<id>/invitation")
 @operation(gives=schemas.RevokedShown)
-def revoke_invitation(transaction: Transaction, id: str) -> Row:
+def revoke_invitation(transaction: Transaction, id: str) -> None:
     """Revoke your open link, or as owner or admin anyone's."""
     Invitation.revoke(transaction, id)
-    return {"id": id, "revoked": True}
 
 
 @api.get("/keys")
@@ -670,10 +668,9 @@ def create_key(transaction: Transaction, **fields: Any) -> Row:
 
 @api.delete("/keys/<id>")
 @operation(schemas.REVOKE, schemas.RevokedShown)
-def revoke_key(transaction: Transaction, id: str, made: str = "false") -> Row:
+def revoke_key(transaction: Transaction, id: str, made: str = "false") -> None:
     """Revoke your key, or as owner or admin anyone's; with made=true also what was made with it."""
     ApiKey.revoke(transaction, id, made == "true")
-    return {"id": id, "revoked": True}
 
 
 # Projects and milestones ----------------------------------------------------------------------
@@ -709,11 +706,10 @@ def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 @api.delete("/projects/<id>")
 @operation(schemas.DELETE_PROJECT, schemas.DeletedShown, role="member", raises=(Conflict,))
-def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
+def delete_project(transaction: Transaction, id: str, force: str = "false") -> None:
     """Delete a project without tasks, or with force=true with its tasks (20 000 take about 3 s)."""
     for task in Project.remove_with_tasks(transaction, id, force=force == "true"):
         emit(transaction, "task.deleted", {"task": task})
-    return {"id": id, "deleted": True}
 
 
 @api.get("/projects/<id>/milestones")
@@ -747,10 +743,9 @@ def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 @api.delete("/milestones/<id>")
 @operation(gives=schemas.DeletedShown, role="member")
-def delete_milestone(transaction: Transaction, id: str) -> Row:
+def delete_milestone(transaction: Transaction, id: str) -> None:
     """Delete a milestone. Its tasks stay (20 000 take about 3 s)."""
     announce(transaction, Milestone.remove_from_tasks(transaction, id))
-    return {"id": id, "deleted": True}
 
 
 # Meetings, calendars and whiteboards ----------------------------------------------------------
@@ -786,10 +781,9 @@ def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 @api.delete("/meetings/<id>")
 @operation(gives=schemas.DeletedShown, role="member")
-def delete_meeting(transaction: Transaction, id: str) -> Row:
+def delete_meeting(transaction: Transaction, id: str) -> None:
     """Delete a meeting, as its organizer, owner or admin."""
     Meeting.remove(transaction, id)
-    return {"id": id, "deleted": True}
 
 
 @api.post("/calendar")
@@ -853,10 +847,9 @@ def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 @api.delete("/whiteboards/<id>")
 @operation(gives=schemas.DeletedShown, role="member")
-def delete_whiteboard(transaction: Transaction, id: str) -> Row:
+def delete_whiteboard(transaction: Transaction, id: str) -> None:
     """Delete a whiteboard."""
     Whiteboard.remove(transaction, id)
-    return {"id": id, "deleted": True}
 
 
 # Tasks ----------------------------------------------------------------------------------------
@@ -1003,10 +996,9 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 
 @api.delete("/tasks/<task:id>")
 @operation(gives=schemas.DeletedShown, role="member", **OF_VERSIONS)
-def delete_task(transaction: Transaction, id: str) -> Row:
+def delete_task(transaction: Transaction, id: str) -> None:
     """Delete a task with its comments and attachments, permanently."""
-    task = Task.remove(transaction, id, expected_versions())
-    return {"id": task["id"], "deleted": True}
+    Task.remove(transaction, id, expected_versions())
 
 
 @api.get("/tasks/<task:id>/comments")
@@ -1035,10 +1027,9 @@ def update_comment(transaction: Transaction, id: str, comment_id: str, **fields:
 
 @api.delete("/tasks/<task:id>/comments/<comment_id>")
 @operation(gives=schemas.DeletedShown)
-def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
+def delete_comment(transaction: Transaction, id: str, comment_id: str) -> None:
     """Delete a comment of your own, or as owner or admin anyone's."""
     announce(transaction, [Comment.remove(transaction, id, comment_id)])
-    return {"id": comment_id, "deleted": True}
 
 
 @api.get("/tasks/<task:id>/activity")
@@ -1078,10 +1069,9 @@ def download_attachment(id: str, attachment_id: str) -> Response:
 
 @api.delete("/tasks/<task:id>/attachments/<attachment_id>")
 @operation(gives=schemas.DeletedShown, role="member")
-def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> Row:
+def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> None:
     """Delete an attachment."""
     Attachment.remove(transaction, id, attachment_id)
-    return {"id": attachment_id, "deleted": True}
 
 
 # History --------------------------------------------------------------------------------------

@@ -272,11 +272,8 @@ def sentence_of(notice: Row) -> str:
 
 
 def has_some() -> bool:
-    at, until = now(), now(-QUIET_SECONDS)
-    due = Invitation.is_mailed and (
-        Invitation.to_mail.one(now=at) or Notice.to_notify.one(now=at, until=until)
-    )
-    return bool(due)
+    due = {"now": now(), "until": now(-QUIET_SECONDS)}
+    return Invitation.is_mailed and bool(Invitation.to_mail.one(**due) or Notice.to_notify.one(**due))
 
 
 def send_all() -> None:

@@ -505,7 +505,7 @@ class operation:
     """The decorator of a view, which declares the requests, responses and callers of an operation.
 
     A view that writes runs in one transaction, its first argument. After the commit, the transaction's
-    deliveries are sent.
+    deliveries are sent. A view that deletes or revokes what its path names returns nothing.
     """
 
     takes: Schema = schemas.NOTHING  # loads the view's arguments from the query (GET, DELETE) or the body
@@ -548,6 +548,8 @@ class operation:
                     data = self.perform(view, ids | self.read_arguments())
             if self.after_delivery:
                 data = self.after_delivery(data)
+            if data is None:  # the view has deleted or revoked the object that the last id names
+                data = dict.fromkeys(self.gives._declared_fields, True) | {"id": [*ids.values()][-1]}
             return data if callable(data) else success(data, current.success_status or self.status)
 
         answer.declared = self  # type: ignore[attr-defined]
