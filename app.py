@@ -68,8 +68,6 @@ from wire import (
     session_cookie,
     set_session_cookie,
     thread,
-    with_etag,
-    with_location,
 )
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -676,6 +674,9 @@ def revoke_key(transaction: Transaction, id: str, made: str = "false") -> None:
 # Projects and milestones ----------------------------------------------------------------------
 
 
+OF_A_NEW_ROW: Row = {"status": 201, "role": "member", "headers": ("Location",)}
+
+
 @api.get("/projects")
 @operation(schemas.LIST_PROJECTS, schemas.PROJECTS)
 def list_projects(status: str | None = None) -> Row:
@@ -684,10 +685,10 @@ def list_projects(status: str | None = None) -> Row:
 
 
 @api.post("/projects")
-@operation(schemas.CREATE_PROJECT, schemas.ProjectShown, status=201, role="member", headers=("Location",))
+@operation(schemas.CREATE_PROJECT, schemas.ProjectShown, **OF_A_NEW_ROW)
 def create_project(transaction: Transaction, **fields: Any) -> Row:
     """Create a project."""
-    return with_location(Project.add(transaction, **fields))
+    return Project.add(transaction, **fields)
 
 
 @api.get("/projects/<id>")
@@ -720,11 +721,11 @@ def list_milestones(id: str) -> Row:
 
 
 @api.post("/projects/<id>/milestones")
-@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown, status=201, role="member", headers=("Location",))
+@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown, **OF_A_NEW_ROW, collection="/milestones")
 def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
     Project.stored(id)
-    return with_location(Milestone.add(transaction, project_id=id, **fields), "/milestones")
+    return Milestone.add(transaction, project_id=id, **fields)
 
 
 @api.get("/milestones/<id>")
@@ -759,10 +760,10 @@ def list_meetings() -> Row:
 
 
 @api.post("/meetings")
-@operation(schemas.MeetingInput(), schemas.MeetingShown, status=201, role="member", headers=("Location",))
+@operation(schemas.MeetingInput(), schemas.MeetingShown, **OF_A_NEW_ROW)
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting. You are its organizer."""
-    return with_location(Meeting.add(transaction, **fields))
+    return Meeting.add(transaction, **fields)
 
 
 @api.get("/meetings/<id>")
@@ -823,12 +824,10 @@ def list_whiteboards() -> Row:
 
 
 @api.post("/whiteboards")
-@operation(
-    schemas.WhiteboardInput(), schemas.WhiteboardShown, status=201, role="member", headers=("Location",)
-)
+@operation(schemas.WhiteboardInput(), schemas.WhiteboardShown, **OF_A_NEW_ROW)
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
-    return with_location(Whiteboard.add(transaction, **fields))
+    return Whiteboard.add(transaction, **fields)
 
 
 @api.get("/whiteboards/<id>")
@@ -859,6 +858,7 @@ def delete_whiteboard(transaction: Transaction, id: str) -> None:
 OF_WORK: Row = {"role": "member", "scope": "agent"}
 OF_VERSIONS: Row = {"raises": (PreconditionFailed,), "preconditions": ("If-Match",)}
 OF_A_CHANGE: Row = OF_WORK | OF_VERSIONS | {"headers": ("ETag",)}
+OF_A_NEW_TASK: Row = OF_WORK | {"status": 201, "headers": ("ETag", "Location"), "collection": "/tasks"}
 OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 
 
@@ -891,10 +891,10 @@ def list_labels() -> Row:
 
 
 @api.post("/tasks")
-@operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
+@operation(schemas.CREATE_TASK, schemas.TaskShown, **OF_A_NEW_TASK)
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
-    return with_location(with_etag(Task.add(transaction, **fields)), "/tasks")
+    return Task.add(transaction, **fields)
 
 
 @api.post("/tasks/batch")
@@ -921,7 +921,7 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     task, changes = Task.put(transaction, **named, versions=expected_versions(), **fields)
     if changes is None:
         request().success_status = 201
-        return with_etag(task)
+        return task
     if request().if_none_match:  # the caller wants to create a task only
         raise PreconditionFailed("a task with this external_id already exists")
     return announce_edit(transaction, task, changes)
@@ -931,7 +931,7 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
 @operation(gives=schemas.TaskDetailShown, headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
-    return with_etag(Task.shown(id))
+    return Task.shown(id)
 
 
 @api.put("/tasks/<task:id>", endpoint="update_task_by_put")
@@ -950,10 +950,10 @@ def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row
 
 
 @api.post("/tasks/<task:id>/copy")
-@operation(schemas.COPY_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
+@operation(schemas.COPY_TASK, schemas.TaskShown, **OF_A_NEW_TASK)
 def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
     """Create a task with the plan of this one, under another title if one is sent."""
-    return with_location(with_etag(Task.copy(transaction, id, **titled)), "/tasks")
+    return Task.copy(transaction, id, **titled)
 
 
 @api.post("/tasks/<task:id>/skip")
@@ -970,7 +970,7 @@ def skip_task(transaction: Transaction, id: str) -> Row:
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
     """Store the events of a task's change, if it changed, and return the task."""
     announce(transaction, [(task, changes)])
-    return with_etag(task)
+    return task
 
 
 @api.post("/tasks/<task:id>/claim")
@@ -991,7 +991,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
     if changes:
         emit(transaction, "task.completed", {"task": task, "changes": changes})
-    return with_etag(task)
+    return task
 
 
 @api.delete("/tasks/<task:id>")
@@ -1053,7 +1053,7 @@ def list_attachments(id: str) -> Row:
 )
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task, sent as the part `file` of a form."""
-    return with_location(Attachment.add(transaction, id, **file))
+    return Attachment.add(transaction, id, **file)
 
 
 @api.get("/tasks/<task:id>/attachments/<attachment_id>")

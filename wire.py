@@ -431,22 +431,9 @@ def as_api_error(error: Exception) -> ApiError:
     return shown
 
 
-def with_location(row: Row, path: str = "") -> Row:
-    """Put the address of a new row into Location: below `path`, or by default below the request's path."""
-    collection = API + path if path else request().path.rstrip("/")
-    request().success_headers["Location"] = f"{root_path()}{collection}/{row['id']}"
-    return row
-
-
 def root_path() -> str:
     """Return the path of `base_url`, under which a proxy serves the API; "" for none."""
     return iri_to_uri(urlsplit(request().config["SERVER"]["base_url"]).path)
-
-
-def with_etag(task: Row) -> Row:
-    """Put the task's version into ETag."""
-    request().success_headers["ETag"] = f'"{task["version"]}"'
-    return task
 
 
 def expected_versions() -> frozenset[str] | None:
@@ -519,7 +506,8 @@ class operation:
     status: int = 200  # of a success
     role: str | None = "client"  # the lowest role that may call it; with None no key is needed
     raises: tuple[type[ApiError], ...] = ()  # besides the errors of every operation
-    headers: tuple[str, ...] = ()  # of a success
+    headers: tuple[str, ...] = ()  # of a success; `run` sets ETag, and Location for a new row
+    collection: str = ""  # the path below which a new row is; "" for the path of the request
     also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
     after_delivery: Callable[[Any], Row] | None = None  # makes the response's data of the view's result
     scope: str = "write"  # the lowest scope of a key that may write with it; "read": a session of any scope
@@ -542,7 +530,7 @@ class operation:
                 if is_read:
                     # Without a role, parameters are ignored: monitors add some.
                     query = read_query(self.takes, current.query_string if self.role else b"")
-                    data = view(**ids, **query)
+                    data = self.run(view, **ids, **query)
             if not is_read:
                 with slot(uploads, Unavailable, BUSY) if self.reads == "file" else contextlib.nullcontext():
                     data = self.perform(view, ids | self.read_arguments())
@@ -554,6 +542,16 @@ class operation:
 
         answer.declared = self  # type: ignore[attr-defined]
         return answer
+
+    def run(self, view: Callable, *arguments: Any, **fields: Any) -> Any:
+        """Call the view, and put the version and the address of the row that it returns into the headers."""
+        row, headers = view(*arguments, **fields), request().success_headers
+        if "ETag" in self.headers:
+            headers["ETag"] = f'"{row["version"]}"'
+        if "Location" in self.headers and self.status == 201:
+            collection = API + self.collection if self.collection else request().path.rstrip("/")
+            headers["Location"] = f"{root_path()}{collection}/{row['id']}"
+        return row
 
     def read_arguments(self) -> Row:
         """Return the arguments that a writing request has for its view.
@@ -586,7 +584,7 @@ class operation:
                 authorize(transaction.actor, role, self.scope)
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
                     arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
-            run = partial(view, transaction, **arguments)
+            run = partial(self.run, view, transaction, **arguments)
             data = StoredAnswer.run_once(transaction, *repeatable, self.status, run) if repeatable else run()
             for event, task in transaction.also:
                 emit(transaction, event, {"task": task})
