@@ -9,7 +9,7 @@ A row of a table has two forms (`Entity`):
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -171,6 +171,26 @@ class Entity(Identified):
         described |= {name: row.get(name) for name in ("number", "is_hidden")}
         described["project_id"] = task_id and row.get("project_id")
         Activity.add(transaction, changes or {}, action=action, **described)
+
+
+def check_references(
+    model: Any, fields: Row, check: Callable[[Row], Iterable[tuple[str, str]]] = lambda rows: ()
+) -> None:
+    """Raise `Invalid` with every field that refers to a row that does not exist.
+
+    `check` receives the rows that the model's foreign keys refer to, by field, and returns further problems.
+    A row that does not exist is None.
+    """
+    rows, problems = {}, []
+    for name, id in fields.items():
+        foreign_key = model._meta.columns.get(name)
+        if isinstance(foreign_key, ForeignKeyField) and id is not None:
+            rows[name] = foreign_key.rel_model.stored_row.one(id=id)
+            if rows[name] is None:
+                problems.append((name, f"no such {foreign_key.rel_model.NOUN}"))
+    problems += check(rows)
+    if problems:
+        raise Invalid(*problems)
 
 
 # Members, keys and links ----------------------------------------------------------------------

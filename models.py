@@ -56,6 +56,7 @@ from members import (
     Entity,
     Member,
     Transaction,
+    check_references,
     differences,
     permit,
     profile,
@@ -112,32 +113,9 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
         ApiKey.write_last_used()
 
 
-# Helpers of several tables --------------------------------------------------------------------
-
-
 def each(name: str) -> Any:
     """Return a SELECT of the values in the parameter `name`, a JSON array."""
     return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
-
-
-def check_references(
-    model: Any, fields: Row, check: Callable[[Row], Iterable[tuple[str, str]]] = lambda rows: ()
-) -> None:
-    """Raise `Invalid` with every field that refers to a row that does not exist.
-
-    `check` receives the rows that the model's foreign keys refer to, by field, and returns further problems.
-    A row that does not exist is None.
-    """
-    rows, problems = {}, []
-    for name, id in fields.items():
-        foreign_key = model._meta.columns.get(name)
-        if isinstance(foreign_key, ForeignKeyField) and id is not None:
-            rows[name] = foreign_key.rel_model.stored_row.one(id=id)
-            if rows[name] is None:
-                problems.append((name, f"no such {foreign_key.rel_model.NOUN}"))
-    problems += check(rows)
-    if problems:
-        raise Invalid(*problems)
 
 
 class Resource(Entity):
