@@ -1670,7 +1670,7 @@ class Notice(Identified):
     def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
         """Pass to `Task.responsible` the questions and reviews that the block takes from their last reader.
 
-        They are the member's, who is removed or sees fewer projects, or those of a task that is moved.
+        They are the member's, who is removed or sees fewer projects, or a moved task's.
         """
         before = cls.requests.all(member_id=member_id, task_id=task_id)
         yield

@@ -54,7 +54,7 @@ def make_tasks(server, many):
 
 
 def write_meanwhile(server, receiver):
-    """Make a project, and in another thread a task in it, of which the receiver is told.
+    """Make a project, and in another thread a task in it, whose event the receiver gets.
 
     The request gets no answer.
     """
