@@ -100,10 +100,7 @@ def test_an_idempotency_key_is_refused_where_the_answer_is_secret(server, owner)
     body = {"email": "idempotent@example.com", "full_name": "I", "role": "member"}
     link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
     path, stranger = f"/enroll/{link.rpartition('/')[2]}", server.client(None)
-    for answer in (
-        post(owner, "/members/invite", body, "k"),
-        post(owner, "/keys", {"name": "k"}, "k"),
-        post(stranger, path, None, "k"),
-    ):
-        fault(answer, 422, "validation_error", "Idempotency-Key")
+    calls = [(owner, "/members/invite", body), (owner, "/keys", {"name": "k"}), (stranger, path, None)]
+    for client, place, sent in calls:
+        fault(post(client, place, sent, "k"), 422, "validation_error", "Idempotency-Key")
     assert stranger.post(path).status_code == 201

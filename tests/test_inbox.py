@@ -7,23 +7,22 @@ from harness import INSTANT, fault
 @pytest.fixture(scope="module")
 def team(join):
     """A member who acts, and two who are notified."""
-    names = {"ana": "Ana Inbox", "ben": "Ben Inbox", "cleo": "Cleo Inbox"}
-    return {name: join(full_name=full_name) for name, full_name in names.items()}
+    return [join(full_name=f"{name} Inbox") for name in ("Ana", "Ben", "Cleo")]
 
 
 @pytest.fixture
 def ana(team):
-    return emptied(team["ana"])
+    return emptied(team[0])
 
 
 @pytest.fixture
 def ben(team):
-    return emptied(team["ben"])
+    return emptied(team[1])
 
 
 @pytest.fixture
 def cleo(team):
-    return emptied(team["cleo"])
+    return emptied(team[2])
 
 
 def inbox(client, **query):

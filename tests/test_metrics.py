@@ -5,10 +5,8 @@ import json
 import os
 import re
 import signal
-import socket
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -84,12 +82,9 @@ def test_requests_of_all_workers_are_counted_by_route_and_status(server):
 
 
 def test_threads_are_busy_until_the_request_is_answered(server):
-    head = f"POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OWNER_KEY}\r\n"
-    head += "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n"
-    with contextlib.ExitStack() as held:
-        for _ in range(2):
-            sock = held.enter_context(socket.create_connection(urlsplit(server.base).netloc.split(":")))
-            sock.sendall(head.encode())
+    with contextlib.closing(Line(server)) as first, contextlib.closing(Line(server)) as second:
+        for line in (first, second):
+            line.send("POST", "/tasks", [JSON, "Content-Length: 9"])
         wait_until(lambda: figures(server)["busy_threads",] >= 2)
     wait_until(lambda: figures(server)["busy_threads",] in (0, 1))  # each connection is counted once
 

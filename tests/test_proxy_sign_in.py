@@ -5,7 +5,7 @@ import socket
 import pytest
 import requests
 from harness import PATIENCE, fault
-from test_members import invite, removed
+from test_members import invite, join_with, removed, token_of
 from test_session import browser, grown_old
 
 SETTINGS = {"TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
@@ -28,8 +28,7 @@ def member(entered):
 
 
 def joined(server, email):
-    link = invite(server.client(), email)["enrollment_link"]
-    return server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+    return join_with(server, token_of(invite(server.client(), email)))
 
 
 def ask(server, *lines, source="127.0.0.2", method="GET", path="/", encoding="utf-8"):

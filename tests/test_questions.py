@@ -119,28 +119,19 @@ def test_another_kind_of_key_of_the_same_member_answers_and_another_browser_does
     assert question_of(owner, task) == asked["id"]
 
 
-def complete(client, task, asked):
-    client.data(client.post(f"/tasks/{task['id']}/complete"))
-
-
-def delete(client, task, asked):
-    client.data(client.delete(f"/tasks/{task['id']}/comments/{asked['id']}"))
-
-
-@pytest.mark.parametrize("act", [complete, delete])
-def test_done_or_deletion_of_the_comment_ends_the_question(server, owner, bot, task, act):
-    asked = comment(bot, task, "Still?", question=True)
-    act(owner, task, asked)
+@pytest.mark.parametrize("is_done", [True, False])
+def test_done_or_deletion_of_the_comment_ends_the_question(server, owner, bot, task, is_done):
+    asked, path = comment(bot, task, "Still?", question=True), f"/tasks/{task['id']}"
+    owner.data(owner.post(f"{path}/complete") if is_done else owner.delete(f"{path}/comments/{asked['id']}"))
     assert question_of(owner, task) is None
     rows = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 2")
     changes = [json.loads(row["body"])["data"].get("changes", {}) for row in rows]
     assert [asked["id"], None] in [change.get("question_id") for change in changes]
     other = comment(owner, task, "No longer asked")
-    owner.data(owner.delete(f"/tasks/{task['id']}/comments/{other['id']}"))  # ends nothing
+    owner.data(owner.delete(f"{path}/comments/{other['id']}"))  # ends nothing
     assert stored(owner, task["id"])["version"] == 3
-    if act is complete:
-        asking = {"content": "Why so?", "question": True}
-        fault(bot.post(f"/tasks/{task['id']}/comments", asking), 409, "conflict")
+    if is_done:
+        fault(bot.post(f"{path}/comments", {"content": "Why so?", "question": True}), 409, "conflict")
         comment(bot, task, "Why so?")
         change(owner, task, status="todo")
         assert question_of(owner, task) is None

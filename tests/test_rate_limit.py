@@ -5,6 +5,7 @@ import re
 
 import pytest
 from harness import at_once, fault, invoke
+from test_members import join_with
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +21,7 @@ def join(limited):
     def enroll():
         email = f"member-{next(numbers)}@example.com"
         link = invoke(limited, "member", "invite", email, "A member").stdout.strip()
-        enrolled = limited.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
-        return limited.client().data(enrolled, 201)["api_key"]
+        return join_with(limited, link.rpartition("/")[2]).json()["data"]["api_key"]
 
     return enroll
 

@@ -311,9 +311,6 @@ def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
     assert [row["id"] for row in ApiKey.shown_rows.all()] == [row["id"] for row in kept]
 
 
-# Links to sign in
-
-
 def test_a_sign_in_link_is_made_and_revoked_for_oneself_or_by_whom_manages_the_keys(join):
     for maker, holder, may in (
         *((role, "itself", True) for role in ("owner", "admin", "member", "client")),
@@ -378,9 +375,6 @@ def sign_in_by_link(server, owner, maker, member):
     """A client with a key of a link that the maker made for this member."""
     used = join_with(server, token_of(link_of(maker, member.member)))
     return server.client(owner.data(used, 201)["api_key"])
-
-
-# The form of the page behind a link
 
 
 def test_joining_starts_a_session_and_makes_no_key_for_programs(secure):

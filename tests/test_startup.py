@@ -107,13 +107,11 @@ def test_servers_and_commands_that_start_at_once_make_or_upgrade_one_database(tm
     assert (len(copies), owners) == ((0, 1) if is_new else (1, 0))
 
 
-@pytest.mark.parametrize(
-    ("base_url", "is_told"), [("http://127.0.0.1:8000", True), ("https://tasks.example.com", False)]
-)
-def test_a_start_warns_when_links_name_another_port(launch, base_url, is_told):
-    server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
-    told = f"[WARNING] Links will begin with {base_url}: set PORT instead of -b, or server.base_url"
-    assert (told in server.log.read_text()) == is_told
+def test_a_start_warns_when_links_name_another_port(launch):
+    for base_url, is_told in {"http://127.0.0.1:8000": True, "https://tasks.example.com": False}.items():
+        server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
+        told = f"[WARNING] Links will begin with {base_url}: set PORT instead of -b, or server.base_url"
+        assert (told in server.log.read_text()) == is_told
 
 
 UNUSED = """

@@ -220,6 +220,5 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives_and_notices_aft
         FROM (SELECT * FROM activity LIMIT 1), number
     """)
     launch(folder=server.folder, TASKS_WORKSPACE__ACTIVITY_DAYS="30")
-    wait_until(
-        lambda: (server.rows("SELECT id FROM activity"), server.rows("SELECT id FROM notice")) == (kept, told)
-    )
+    for table, rows in {"activity": kept, "notice": told}.items():
+        wait_until(lambda table=table, rows=rows: server.rows(f"SELECT id FROM {table}") == rows)

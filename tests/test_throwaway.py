@@ -201,9 +201,6 @@ def test_a_failed_start_is_one_line(run):
         assert said in line
 
 
-# The paths of this server alone
-
-
 @pytest.fixture(scope="module")
 def begun_once(tmp_path_factory):
     """A seeded workspace that the tests below share: its database's folder, and its owner."""
@@ -400,13 +397,27 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
         assert requests.request(method, url, headers=headers, timeout=PATIENCE).status_code == 404
 
 
-def test_a_seed_and_day_give_the_same_workspace_and_ids(begun_once, owner, begin, environment):
+def test_a_seed_repeats_a_workspace_and_a_reset_its_baseline(begun_once, owner, begin, environment):
+    """With the clock of then."""
     database, _ = begun_once
     own, settings = content(database), {"TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
     with begin("--seed", "7", "--today", "2026-01-05", **settings) as process:
-        assert client(process.stdout.readline()).key == OWNER_KEY
-        (folder,) = left_over(environment)
-        other = content(f"{environment['TMPDIR']}/{folder}/tasks.db")
+        second = client(process.stdout.readline())
+        assert second.key == OWNER_KEY
+        database = f"{environment['TMPDIR']}/{left_over(environment)[0]}/tasks.db"
+        other = content(database)
+        ask(second, "POST", "clock", advance="2h")
+        second.make_task(second.make_project())
+        assert set(seen(second, "diff")) == {"project", "task"}
+        assert ask(second, "POST", "baseline").json()["data"] == {"baseline": True}
+        assert seen(second, "diff") == {}
+        start = content(database)
+        ask(second, "POST", "clock", advance="3h")
+        later = second.make_project()
+        ask(second, "POST", "reset")
+        assert content(database) == start
+        assert later["created_at"] > second.make_project()["created_at"] > now(7000)
+        second.session.close()
     for rows in own, other:
         for name in ("webhook", "invitation"):  # of the present time
             del rows[name]
@@ -416,23 +427,6 @@ def test_a_seed_and_day_give_the_same_workspace_and_ids(begun_once, owner, begin
     assert own == other
     dates = [task["due_date"][:7] for task in owner.data(owner.get("/tasks"))["tasks"] if task["due_date"]]
     assert set(dates) <= {"2025-12", "2026-01", "2026-02"}
-
-
-def test_a_reset_goes_back_to_a_baseline_with_the_clock_of_then(begin, environment):
-    with begin() as process:
-        owner = client(process.stdout.readline())
-        database = f"{environment['TMPDIR']}/{left_over(environment)[0]}/tasks.db"
-        ask(owner, "POST", "clock", advance="2h")
-        owner.make_task(owner.make_project())
-        assert set(seen(owner, "diff")) == {"project", "task"}
-        assert ask(owner, "POST", "baseline").json()["data"] == {"baseline": True}
-        assert seen(owner, "diff") == {}
-        start = content(database)
-        ask(owner, "POST", "clock", advance="3h")
-        later = owner.make_project()
-        ask(owner, "POST", "reset")
-        assert content(database) == start
-        assert later["created_at"] > owner.make_project()["created_at"] > now(7000)
 
 
 def test_the_diff_names_changes_without_times_and_ids(owner):

@@ -166,8 +166,6 @@ def test_a_mention_waits_until_it_is_read_and_a_new_one_waits_though_the_task_is
 
 
 def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
-    for body, field in (
-        ({"task_id": task["id"]}, "until"),
-        ({"task_id": NOBODY, "until": TOMORROW}, "task_id"),
-    ):
+    wrong = [({"task_id": task["id"]}, "until"), ({"task_id": NOBODY, "until": TOMORROW}, "task_id")]
+    for body, field in wrong:
         fault(ada.post("/inbox/snooze", body), 422, "validation_error", field)

@@ -63,9 +63,6 @@ def result_of(answer):
     return answer.json()["result"]
 
 
-# Before the protocol --------------------------------------------------------------------------
-
-
 def test_only_local_pages_and_our_own_may_call(configured):
     ours = ["http://localhost", "http://localhost:5173", "http://127.0.0.1:8000", "http://[::1]:3000"]
     for origin in (*ours, "https://tasks.example.com"):
@@ -125,9 +122,6 @@ def test_the_body_is_as_limited_as_the_api_s(configured):
         assert line.code() == (408, -32600)
 
 
-# Messages -------------------------------------------------------------------------------------
-
-
 NO_JSON_TEXT = [b"", b"{", b"\xff\xfe", b'{"id": NaN}', b'{"id": 1, "id": 2}', b"[" * 3000]
 WRONG_MEMBERS = [
     *[{"jsonrpc": version} for version in ("1.0", 2.0)],
@@ -165,26 +159,16 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
     assert len(owner.data(owner.get("/projects"))["projects"]) == before
 
 
-# The older era --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("asked", "answered"),
-    [(version, version) for version in tools.LEGACY_VERSIONS]
-    + [(version, LEGACY) for version in ("2024-11-05", MODERN, "soon", None, [])],
-)
-def test_initialize_agrees_on_a_version(server, asked, answered):
+def test_initialize_agrees_on_a_version(server):
     """Any version in the header of a client that begins so is accepted."""
-    body = message("initialize", protocolVersion=asked, capabilities={})
-    for version in (MODERN, "2099-01-01", LEGACY):
-        assert result_of(exchange(server, body, MCP_Protocol_Version=version))["protocolVersion"] == answered
-    result = result_of(exchange(server, body))
-    assert (result["protocolVersion"], result["capabilities"]) == (answered, {"tools": {}})
-    assert set(result["serverInfo"]) == {"name", "version"}
-    assert set(result) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
-
-
-# The stateless era ----------------------------------------------------------------------------
+    for asked in (*tools.LEGACY_VERSIONS, "2024-11-05", MODERN, "soon", None, []):
+        answered = asked if asked in tools.LEGACY_VERSIONS else LEGACY
+        body = message("initialize", protocolVersion=asked, capabilities={})
+        for headers in ({}, *({"MCP_Protocol_Version": one} for one in (MODERN, "2099-01-01", LEGACY))):
+            result = result_of(exchange(server, body, **headers))
+            assert (result["protocolVersion"], result["capabilities"]) == (answered, {"tools": {}}), headers
+            assert set(result["serverInfo"]) == {"name", "version"}
+            assert set(result) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
 
 
 def test_results_say_in_the_stateless_era_alone_that_they_are_complete(server):
@@ -209,12 +193,8 @@ def test_an_error_has_a_status_in_the_stateless_era_alone(server):
         *((CALL, {"name": "list_meetings", "arguments": wrong}, 400, -32602) for wrong in ([], "x")),
     ):
         assert error_of(exchange_modern(server, method, **params)) == (status, code, 7)
-        assert error_of(exchange(server, message(method, **params))) == (200, code, 7)
-        assert error_of(exchange(server, message(method, **params, _meta={"progressToken": 1}))) == (
-            200,
-            code,
-            7,
-        )
+        for older in (message(method, **params), message(method, **params, _meta={"progressToken": 1})):
+            assert error_of(exchange(server, older)) == (200, code, 7)
 
 
 def test_methods_and_members_of_one_era_are_not_those_of_the_other(server):
@@ -262,9 +242,6 @@ def test_a_header_of_another_version_than_an_older_one_is_refused_without_meta(s
         assert result_of(exchange(server, body, MCP_Protocol_Version=version)) is not None
 
 
-# Faults and the log ---------------------------------------------------------------------------
-
-
 def test_a_bug_is_an_internal_error_with_the_request_s_id(launch):
     server = launch()
     server.allow_bugs = True
@@ -283,11 +260,8 @@ def test_the_log_has_the_request_and_the_calls_that_it_made_under_one_id(server)
         return [line.split()[1:4] for line in server.log.read_text().splitlines() if id in line]
 
     answer = exchange(server, message(CALL, name="list_meetings"))
-    assert wait_until(lambda: len(made := lines(answer)) == 3 and made) == [
-        ["GET", "/api/v1/meetings", "200"],
-        ["GET", "/api/v1/projects", "200"],
-        ["POST", "/mcp", "200"],
-    ]
+    calls = [["GET", f"/api/v1/{kind}", "200"] for kind in ("meetings", "projects")]
+    wait_until(lambda: lines(answer) == [*calls, ["POST", "/mcp", "200"]])
     refused = exchange(server, message(), key=OWNER_KEY + "x")
     wait_until(lambda: lines(refused) == [["POST", "/mcp", "401"]])
 

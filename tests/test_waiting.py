@@ -79,34 +79,6 @@ def until_all_wait(server, project, key=OWNER_KEY):
     wait_until(lambda: server.client(key).get("/tasks", **query).status_code == 429)
 
 
-def made(owner, project, bot):
-    return lambda: owner.make_task(project)
-
-
-def given_back(owner, project, bot):
-    task = owner.make_task(project)
-    bot.data(bot.post(f"/tasks/{task['id']}/claim"))
-    return lambda: change(bot, task, status="todo", assignee_id=None)
-
-
-def unblocked(owner, project, bot):
-    blocker = owner.make_task(owner.make_project())
-    owner.make_task(project, blocked_by=[blocker["number"]])
-    return lambda: owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))
-
-
-def answered(owner, project, bot):
-    task = owner.make_task(project)
-    comment(bot, task, "How?", question=True)
-    return lambda: comment(owner, task, "So")
-
-
-def to_be_started(owner, project, bot):
-    start = datetime.now(UTC) + timedelta(seconds=2)
-    owner.make_task(project, start_date=start.isoformat(timespec="milliseconds"))
-    return lambda: None  # the time comes without a change
-
-
 def test_an_event_and_a_change_are_waited_for(owner, begin):
     project = owner.make_project()
     last = owner.data(owner.get("/events", since=project["created_at"]))["pagination"]["next_after"]
@@ -116,14 +88,25 @@ def test_an_event_and_a_change_are_waited_for(owner, begin):
     assert event["data"]["task"] == change["object"] == task
 
 
-@pytest.mark.parametrize("arrange", [made, given_back, unblocked, answered, to_be_started])
-def test_a_list_of_what_is_ready_comes_as_soon_as_there_is_something(owner, bot, begin, arrange):
-    project = owner.make_project()
-    act = arrange(owner, project, bot)
-    waiting = begin("/tasks", ready="true", project_id=project["id"])
-    act()
-    tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
-    assert waiting.ids() == [task["id"] for task in tasks]
+def test_a_list_of_what_is_ready_comes_as_soon_as_there_is_something(owner, bot, begin):
+    begun, made, given_back, unblocked, answered = [owner.make_project() for _ in range(5)]
+    claimed, blocker = owner.make_task(given_back), owner.make_task(owner.make_project())
+    bot.data(bot.post(f"/tasks/{claimed['id']}/claim"))
+    owner.make_task(unblocked, blocked_by=[blocker["number"]])
+    comment(bot, asked := owner.make_task(answered), "How?", question=True)
+    start = datetime.now(UTC) + timedelta(seconds=2)
+    owner.make_task(begun, start_date=start.isoformat(timespec="milliseconds"))
+    for project, act in (
+        (begun, lambda: None),  # the time comes without a change
+        (made, lambda: owner.make_task(made)),
+        (given_back, lambda: change(bot, claimed, status="todo", assignee_id=None)),
+        (unblocked, lambda: owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))),
+        (answered, lambda: comment(owner, asked, "So")),
+    ):
+        waiting = begin("/tasks", ready="true", project_id=project["id"])
+        act()
+        tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+        assert waiting.ids() == [task["id"] for task in tasks]
 
 
 def test_a_wait_for_changed_tasks_ends_with_the_next_change(owner, begin):

@@ -52,9 +52,6 @@ def names(receiver):
     return [call.event["event"] for call in receiver.all_here()]
 
 
-# Which change emits which events
-
-
 def test_an_update_tells_the_task_its_changes_and_who_made_them(owner, task, receiver):
     answer = owner.patch(f"/tasks/{task['id']}", {"status": "review", "metadata": {"é": [1.0, "🎉"]}})
     assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
@@ -118,9 +115,6 @@ def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver, s
     assert names(one) == ["task.deleted"]
 
 
-# How a call is signed
-
-
 def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
     """During a rotation both secrets verify; proxies and passwords of the environment are ignored.
 
@@ -144,9 +138,6 @@ def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
     for secret in (SECRET, OLD_SECRET.encode()):
         Webhook(secret).verify(call.body, call.headers)
     assert OLD_SECRET not in hooked.log.read_text()
-
-
-# Receivers that are not well
 
 
 @pytest.fixture(scope="module")
@@ -297,9 +288,6 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
     assert len(closing.requests) == 1  # it is none that it had kept
 
 
-# Through a proxy
-
-
 @pytest.fixture
 def proxied(launch, hostile, tmp_path):
     """Start a server with a proxy of this URL, and a receiver with TLS and one without; returns all three."""
@@ -354,9 +342,6 @@ def test_a_proxy_that_hangs_costs_no_more_than_the_budget(proxied):
     assert [one["last_error"][:17] for one in deliveries] == ["timed out after 0"] * 2
     wait_until(lambda: [len(times) for times in slow.connections] == [2, 2])  # both have ended
     slow.close()
-
-
-# Its own header
 
 
 def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_alone(launch, hostile):
