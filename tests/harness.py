@@ -494,15 +494,6 @@ def settable_clock(folder):
     return set_clock, {"PYTHONPATH": str(folder)}
 
 
-@cache
-def migrated():
-    """Return a database file without rows, whose making would take a server half of its start."""
-    with TemporaryDirectory() as folder:
-        with SqliteDatabase(f"{folder}/tasks.db", pragmas=PRAGMAS) as made:
-            Runner(made, str(MIGRATIONS)).up()
-        return Path(made.database).read_bytes()
-
-
 def launcher(folder):
     """Start servers with settings of their own, as environment variables or `config`; end them at last."""
     numbers, root = itertools.count(), folder
@@ -515,10 +506,6 @@ def launcher(folder):
                 settings["TASKS_CONFIG"] = str(home / "config.toml")
                 Path(settings["TASKS_CONFIG"]).write_text(config)
             server = Server(home, **settings)
-            if not server.database.parent.exists():
-                server.database.parent.mkdir(0o700)
-                server.database.touch(0o600)
-                server.database.write_bytes(migrated())
             ends.callback(server.stop)
             return server.start(*arguments)
 

@@ -86,8 +86,8 @@ def test_the_history_of_the_workspace_has_every_kind_of_thing(owner, project, bu
     board = owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
     owner.delete(f"/whiteboards/{board['id']}")
     entries = history(owner, limit=100)
-    told = [f"{entry['entity']} {entry['title']} {entry['action']}" for entry in entries[:3]]
-    assert told == ["whiteboard Ideas deleted", "whiteboard Ideas created", "meeting Planning created"]
+    shown = [f"{entry['entity']} {entry['title']} {entry['action']}" for entry in entries[:3]]
+    assert shown == ["whiteboard Ideas deleted", "whiteboard Ideas created", "meeting Planning created"]
     assert (entries[0]["entity_id"], entries[0]["task_id"]) == (board["id"], None)
     assert {"task", "comment", "project"} <= {entry["entity"] for entry in entries}
     made = history(owner, entity="project", limit=100)[0]

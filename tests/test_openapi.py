@@ -9,7 +9,7 @@ import requests
 from harness import EVERY_EVENT, NOBODY, PATIENCE, ROOT, document
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 from marshmallow import ValidationError
 
 import app

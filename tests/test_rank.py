@@ -75,14 +75,17 @@ def test_tasks_of_one_rank_can_be_parted(server, owner, tasks):
         assert order(owner, tasks) == f"{expected}cd"
 
 
-def test_ranks_stay_short_wherever_tasks_are_put(owner, tasks):
-    a, b, c, d = tasks
+def test_ranks_stay_short_wherever_tasks_are_put(server, owner, tasks):
+    a, b, c, _ = tasks
+    in_order = "SELECT title, version FROM task WHERE assignee_id = ? ORDER BY rank"
     for number in range(120):  # always into the same gap, which is full after a hundred
-        before = owner.data(owner.get(f"/tasks/{(c, b)[number % 2]['id']}"))
-        moved = put(owner, before, after=a["number"])
-        assert moved["version"] == before["version"] + 1
+        versions = {row["title"]: row["version"] for row in server.rows(in_order, a["assignee_id"])}
+        moved = put(owner, (c, b)[number % 2], after=a["number"])
         assert len(moved["rank"]) <= Rank.MAX
-        assert order(owner, tasks) == ("acbd", "abcd")[number % 2]
+        assert moved["version"] == versions[moved["title"]] + 1
+        titles = [row["title"] for row in server.rows(in_order, a["assignee_id"])]
+        assert "".join(titles) == ("acbd", "abcd")[number % 2]
+    assert order(owner, tasks) == "abcd"
 
 
 def test_a_task_in_the_way_of_the_ranks_of_a_full_gap_gets_another_one(owner, tasks):

@@ -108,10 +108,10 @@ def test_servers_and_commands_that_start_at_once_make_or_upgrade_one_database(tm
 
 
 def test_a_start_warns_when_links_name_another_port(launch):
-    for base_url, is_told in {"http://127.0.0.1:8000": True, "https://tasks.example.com": False}.items():
+    for base_url, warns in {"http://127.0.0.1:8000": True, "https://tasks.example.com": False}.items():
         server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
-        told = f"[WARNING] Links will begin with {base_url}: set PORT instead of -b, or server.base_url"
-        assert (told in server.log.read_text()) == is_told
+        warning = f"[WARNING] Links will begin with {base_url}: set PORT instead of -b, or server.base_url"
+        assert (warning in server.log.read_text()) == warns
 
 
 UNUSED = """

@@ -207,7 +207,7 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives_and_notices_aft
     server = launch()
     owner, bot = server.client(), server.join()
     (old,) = old_ids(owner.make_task(owner.make_project(), assignee_id=bot.member["id"]), 1)
-    kept, told = (server.rows(f"SELECT id FROM {table}") for table in ("activity", "notice"))
+    kept, notices = (server.rows(f"SELECT id FROM {table}") for table in ("activity", "notice"))
     server.stop()
     columns = "member_id, task_id, actor_id, excerpt, created_at, read_at"
     copied = f"SELECT ?, 'commented', {columns} FROM notice"
@@ -220,5 +220,5 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives_and_notices_aft
         FROM (SELECT * FROM activity LIMIT 1), number
     """)
     launch(folder=server.folder, TASKS_WORKSPACE__ACTIVITY_DAYS="30")
-    for table, rows in {"activity": kept, "notice": told}.items():
+    for table, rows in {"activity": kept, "notice": notices}.items():
         wait_until(lambda table=table, rows=rows: server.rows(f"SELECT id FROM {table}") == rows)

@@ -173,7 +173,7 @@ def test_a_trial_that_is_ended_leaves_no_copy_behind(server, tmp_path):
 
 
 def test_an_export_in_which_no_cell_is_a_formula_comes_back_as_it_was_and_elsewhere(launch, tmp_path):
-    """Spreadsheets would run what begins as a formula does."""
+    """A spreadsheet would run a cell that begins like a formula."""
     server = launch()
     owner = server.client()
     project = owner.make_project(name="=cmd")

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook, wait_until
+from harness import OWNER_KEY, PATIENCE, PATIENT, hook, wait_until
 from receivers import ACCEPTED, OK, Hostile, Proxy, certificates, dribble, send, stay_silent, stop_after
 from standardwebhooks.webhooks import Webhook
 from test_metrics import scrape
@@ -55,16 +55,12 @@ def names(receiver):
 def test_an_update_tells_the_task_its_changes_and_who_made_them(owner, task, receiver):
     answer = owner.patch(f"/tasks/{task['id']}", {"status": "review", "metadata": {"é": [1.0, "🎉"]}})
     assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
-    event = receiver.next().event
-    assert set(event) == {"id", "event", "timestamp", "data", "actor", "request_id"}
-    assert re.fullmatch("evt_[0-9a-f]{32}", event["id"])
-    assert event["event"] == "task.updated"
-    assert INSTANT.fullmatch(event["timestamp"])
-    assert event["timestamp"] == answer.json()["data"]["updated_at"]
-    assert event["request_id"] == answer.json()["meta"]["request_id"]
-    assert set(event["actor"]) == PROFILE
+    event, task = receiver.next().event, answer.json()["data"]
+    assert re.fullmatch("evt_[0-9a-f]{32}", event.pop("id"))
+    assert set(event.pop("actor")) == PROFILE
     changes = {"status": ["todo", "review"], "metadata": [{}, {"é": [1, "🎉"]}]}
-    assert event["data"] == {"task": answer.json()["data"], "changes": changes}
+    sent = {"data": {"task": task, "changes": changes}, "timestamp": task["updated_at"]}
+    assert event == sent | {"event": "task.updated", "request_id": answer.json()["meta"]["request_id"]}
 
 
 def test_each_change_emits_its_events_once(owner, receiver, project):
@@ -125,11 +121,10 @@ def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
         owner.patch(f"/tasks/{task['id']}", {"title": title})
     _, call = receiver.all_here()
     headers = {name.lower(): text for name, text in call.headers.items()}
-    assert headers["x-service-signature"] == hmac.new(SECRET.encode(), call.body, hashlib.sha256).hexdigest()
-    assert headers["x-service-event"] == "task.updated"
-    assert headers["content-type"] == "application/json"
-    assert headers["user-agent"] == f"task-service/{schemas.VERSION}"
-    assert headers["webhook-id"] == call.event["id"]
+    signature = hmac.new(SECRET.encode(), call.body, hashlib.sha256).hexdigest()
+    sent = {"x-service-signature": signature, "x-service-event": "task.updated"}
+    sent |= {"content-type": "application/json", "user-agent": f"task-service/{schemas.VERSION}"}
+    assert headers | sent | {"webhook-id": call.event["id"]} == headers
     assert abs(int(headers["webhook-timestamp"]) - time.time()) < 30
     assert re.fullmatch("[0-9a-f-]{36}", headers["x-service-delivery"])
     assert OWNER_KEY not in str(headers)
@@ -236,8 +231,8 @@ def test_the_status_decides_whatever_else_an_answer_holds(launch, hostile):
     for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
         _, status, error = ANSWERS[webhook["name"]]
         second, first = owner.data(owner.get("/deliveries", webhook_id=webhook["id"]))["deliveries"]
-        told = (first["last_status"], first["last_error"], first["status"])
-        assert told == (status, error, "pending" if error else "delivered"), webhook["name"]
+        stored = (first["last_status"], first["last_error"], first["status"])
+        assert stored == (status, error, "pending" if error else "delivered"), webhook["name"]
         # A refusal concerns only that event; behind one for which the receiver failed, others wait.
         waits = (second["attempts"], webhook["failures"])
         assert waits == ((0, 1) if status in (None, 429) else (1, 0)), webhook["name"]
