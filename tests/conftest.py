@@ -148,7 +148,7 @@ def project(owner):
 
 @pytest.fixture
 def milestone(owner, project):
-    return owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
+    return owner.make(f"/projects/{project['id']}/milestones", {"title": "M"})
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def board(sign_in, project):
 @pytest.fixture
 def database(tmp_path):
     """This process's own database, apart from any server's."""
-    db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
+    db.init(str(Server.make_database(tmp_path / "unit" / "tasks.db")), timeout=5)
     prepare()
     yield db
     db.close()

@@ -136,13 +136,21 @@ class Client:
     @cached_property
     def member(self):
         """The member with this key, as it was when a test first asked for it."""
-        return self.data(self.get("/me"))["member"]
+        return self.read("/me")["member"]
+
+    def read(self, path, **query):
+        """Return the data of a `GET` that succeeds."""
+        return self.data(self.get(path, **query))
+
+    def make(self, path, body=None, **options):
+        """Return the data of a `POST` that makes something."""
+        return self.data(self.post(path, body, **options), 201)
 
     def make_project(self, **fields):
-        return self.data(self.post("/projects", {"name": "A project"} | fields), 201)
+        return self.make("/projects", {"name": "A project"} | fields)
 
     def make_task(self, project, **fields):
-        return self.data(self.post("/tasks", {"project_id": project["id"], "title": "A task"} | fields), 201)
+        return self.make("/tasks", {"project_id": project["id"], "title": "A task"} | fields)
 
 
 def close(schema):
@@ -300,9 +308,7 @@ class Server:
         self.started.append(self)
         may_copy = self.forks and "TASKS_BOOTSTRAP__API_KEY" in self.environment
         if may_copy and not self.database.parent.exists():
-            self.database.parent.mkdir(mode=0o700)
-            self.database.touch(0o600)
-            self.database.write_bytes(new_database())
+            self.make_database(self.database)
         with socket.create_server(("127.0.0.1", self.port)) as listener:
             # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -311,6 +317,14 @@ class Server:
         with contextlib.suppress(requests.ConnectionError):  # it may be meant to end at once
             requests.get(f"{self.base}/api/v1/health", timeout=PATIENCE)
         return self
+
+    @staticmethod
+    def make_database(path):
+        """Store a database without rows in a new folder, and return its path."""
+        path.parent.mkdir(mode=0o700)
+        path.touch(0o600)
+        path.write_bytes(new_database())
+        return path
 
     def run_gunicorn(self, listener, arguments):
         if self.can_fork(self.environment):
@@ -364,7 +378,7 @@ class Server:
         """Invite somebody, let them enroll, and return their client."""
         owner, email = self.client(), f"{role}-{next(self.numbers)}@example.com"
         body = {"email": email, "full_name": f"{role.title()} of the tests", "role": role} | fields
-        link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
+        link = owner.make("/members/invite", body)["enrollment_link"]
         joined = owner.data(self.client(None).post(f"/enroll/{link.rpartition('/')[2]}"), 201)
         client = self.client(joined["api_key"])
         client.member = joined["member"]
@@ -372,7 +386,7 @@ class Server:
 
     def agent(self, name):
         """Add an agent by the command line, and return its client."""
-        return self.client(self.flask("member", "add", name, "--agent").stdout.strip())
+        return self.client(invoke(self, "member", "add", name, "--agent").stdout.strip())
 
     def children(self):
         """The process ids of the workers."""

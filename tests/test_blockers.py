@@ -19,9 +19,9 @@ def test_a_task_shows_the_open_tasks_that_block_it(owner, project):
     assert numbers(task) == [one["number"], two["number"]]
     for status, blocking in (("todo", numbers(task)), ("done", [two["number"]]), ("review", numbers(task))):
         owner.data(owner.patch(f"/tasks/{one['id']}", {"status": status}))
-        assert numbers(owner.data(owner.get(path))) == blocking
+        assert numbers(owner.read(path)) == blocking
     assert owner.delete(f"/tasks/{one['id']}").status_code == 200
-    listed = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    listed = owner.read("/tasks", project_id=project["id"])["tasks"]
     assert [numbers(row) for row in listed] == [[two["number"]], []]
 
 
@@ -31,7 +31,7 @@ def test_blockers_are_replaced_as_one_change_and_naming_a_present_one_again_is_n
     for blocker, sent, version in ((one, "number", 2), (one, "id", 2), (two, "number", 3)):
         changed = owner.data(owner.patch(path, {"blocked_by": [blocker[sent]], "priority": "high"}))
         assert (numbers(changed), changed["version"]) == ([blocker["number"]], version)
-    done = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"][0]
+    done = owner.read(f"/tasks/{task['id']}/activity")["activity"][0]
     assert done["changes"] == {"blocked_by": [[one["number"]], [two["number"]]]}
     assert numbers(owner.data(owner.patch(path, {"blocked_by": None}))) == []
     # One that is done is not shown, and what is shown can be sent back.
@@ -52,7 +52,7 @@ def test_tasks_cannot_wait_for_one_another(owner, project):
         answer = owner.patch(f"/tasks/{one['id']}/details", {"blocked_by": [blocker["id"]], "title": "x"})
         error = fault(answer, 422, "validation_error", "blocked_by")
         assert f"#{blocker['number']} waits for #{one['number']} itself" in error["message"]
-    assert owner.data(owner.get(f"/tasks/{one['id']}"))["version"] == 1
+    assert owner.read(f"/tasks/{one['id']}")["version"] == 1
 
 
 def test_blockers_are_tasks(owner, project, task):
@@ -112,7 +112,7 @@ def test_ready_tasks_are_to_do_nobody_s_not_blocked_and_not_of_the_future(owner,
     owner.data(owner.patch(f"/tasks/{moved['id']}", {"status": "review"}))
 
     def ready():
-        page = owner.data(owner.get("/tasks", project_id=project["id"], ready="true"))
+        page = owner.read("/tasks", project_id=project["id"], ready="true")
         assert page["pagination"]["total"] == len(page["tasks"])
         return [task["title"] for task in page["tasks"]]
 
@@ -128,7 +128,7 @@ def test_ready_tasks_are_to_do_nobody_s_not_blocked_and_not_of_the_future(owner,
     mine = {"me": "Now", ana.member["id"]: "Now"}
     for assignee, title in ({None: "Nobody's", "none": "Nobody's"} | mine).items():
         for sort in ("-priority", "updated_at"):
-            (found,) = ana.data(ana.get("/tasks", **query, assignee_id=assignee, sort=sort))["tasks"]
+            (found,) = ana.read("/tasks", **query, assignee_id=assignee, sort=sort)["tasks"]
             assert found["title"] == title
 
 
@@ -137,5 +137,5 @@ def test_a_task_shows_what_it_blocks_as_long_as_both_are_open(owner, project):
     for task in others:
         owner.data(owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": [first["number"]]}))
     for done, blocked in ((others[0], ["b", "c"]), (first, ["c"]), (others[1], [])):
-        assert [task["title"] for task in owner.data(owner.get(f"/tasks/{first['id']}"))["blocks"]] == blocked
+        assert [task["title"] for task in owner.read(f"/tasks/{first['id']}")["blocks"]] == blocked
         owner.data(owner.post(f"/tasks/{done['id']}/complete"))

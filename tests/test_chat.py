@@ -70,7 +70,7 @@ def test_each_event_and_a_ping_is_a_line_with_a_link_to_its_task(chats, owner):
     assert slack == [text.format(f"<{url}|Ship_it>") for text in said]
     assert discord[0] == f"Olga Owner created [Ship\\_it](<{url}>)"
     assert discord[1].endswith(">): status: in progress, description, due date")
-    for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
+    for webhook in owner.read("/webhooks")["webhooks"]:
         owner.post(f"/webhooks/{webhook['id']}/test")
     assert texts(chats) == tuple([f"This is a test of the webhook {name}."] for name in ("slack", "discord"))
 
@@ -110,9 +110,9 @@ def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tm
     server = launch(config=config, TASKS_WEBHOOKS=json.dumps(hooks), **PATIENT)
     owner = server.client()
     owner.make_task(owner.make_project())
-    webhooks = owner.data(owner.get("/webhooks"))["webhooks"]
+    webhooks = owner.read("/webhooks")["webhooks"]
     assert [webhook["url"] for webhook in webhooks] == [receiver.url.removesuffix("hook") + "…"] * 2
-    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    deliveries = owner.read("/deliveries")["deliveries"]
     assert ["refused" in delivery["last_error"] for delivery in deliveries] == [True, True]
     receiver.up()
     for webhook in webhooks:
@@ -131,8 +131,7 @@ def test_the_url_of_a_chat_is_a_secret_though_it_stands_in_the_file(launch, rece
     lines = [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "secret"]
     server = launch(config="[[webhooks]]\n" + "\n".join(lines))
     (server.folder / "config.toml").chmod(0o644)
-    owner = server.client()
-    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    (webhook,) = server.client().read("/webhooks")["webhooks"]
     assert webhook["url"] == receiver.url.removesuffix("hook") + "…"
     doctor = invoke(server, "doctor")
     assert "contains secrets in clear text" in doctor.stdout

@@ -21,7 +21,7 @@ def test_one_of_many_simultaneous_claims_succeeds(server, owner, task):
     answers = at_once(*[partial(client.post, f"/tasks/{task['id']}/claim") for client in clients])
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 15
     (winner,) = [n for n, answer in enumerate(answers) if answer.status_code == 200]
-    claimed = owner.data(owner.get(f"/tasks/{task['id']}"))
+    claimed = owner.read(f"/tasks/{task['id']}")
     assert (claimed["status"], claimed["assignee"]["full_name"]) == ("in_progress", "Olga Owner")
     assert claimed["version"] == claim(clients[winner], task)["version"] == 2
     error = fault(clients[winner - 1].post(f"/tasks/{task['id']}/claim"), 409, "conflict")
@@ -54,11 +54,11 @@ def test_a_task_is_claimed_that_is_to_do_and_nobody_s_or_one_s_own(owner, projec
 def test_activity_and_comments_tell_the_key_but_not_a_session_s(server, owner, task):
     agent = server.client(make_key(owner, name="triage")["api_key"])
     path = f"/tasks/{task['id']}/comments"
-    assert agent.data(agent.post(path, {"content": "Found"}), 201)["via"] == "triage"
+    assert agent.make(path, {"content": "Found"})["via"] == "triage"
     of_a_page = browser(server, cookie_of(start_session(server)))
     assert owner.data(of_a_page("POST", path, json={"content": "Mine"}), 201)["via"] is None
-    assert [comment["via"] for comment in owner.data(owner.get(path))["comments"]] == ["triage", None]
-    done = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
+    assert [comment["via"] for comment in owner.read(path)["comments"]] == ["triage", None]
+    done = owner.read(f"/tasks/{task['id']}/activity")["activity"]
     assert [entry["via"] for entry in done] == [None, "triage", "bootstrap"]
 
 
@@ -66,8 +66,7 @@ def test_an_agent_is_added_as_a_member_with_a_key_in_one_step(server):
     added = invoke(server, "member", "add", "Triage agent")
     key = added.stdout.strip()
     assert "Triage agent <owner+triage-agent@example.com> is a member" in added.stderr
-    agent = server.client(key)
-    me = agent.data(agent.get("/me"))["member"]
+    me = server.client(key).read("/me")["member"]
     assert (me["full_name"], me["role"], me["status"]) == ("Triage agent", "member", "active")
     again = invoke(server, "member", "add", "Triage agent")
     assert (again.exit_code, "email: is already a member's" in again.stderr) == (1, True)
@@ -91,7 +90,7 @@ def let_end(server, *tasks, until="2026-01-01T00:00:00.000Z"):
 
 
 def is_free(owner, task):
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    shown = owner.read(f"/tasks/{task['id']}")
     return (shown["status"], shown["assignee_id"], shown["claimed_until"]) == ("todo", None, None) and shown
 
 
@@ -110,24 +109,19 @@ def test_a_claim_for_some_minutes_is_renewed_by_the_same_key_without_a_change(se
     assert claim(ana, task) == renewed  # without minutes it renews nothing
     assert claim(ana, task, 1)["claimed_until"] < renewed["claimed_until"]
     assert server.rows("SELECT MAX(seq) AS last FROM event") == [before]
-    history = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
+    history = owner.read(f"/tasks/{task['id']}/activity")["activity"]
     assert [entry["action"] for entry in history] == ["moved", "created"]
     (event,) = server.rows("SELECT body FROM event WHERE seq = ?", before["last"])
     assert json.loads(event["body"])["data"]["changes"]["claimed_until"] == [None, first["claimed_until"]]
 
 
-GIVEN_BACK = {"status": "todo", "assignee_id": None}
-
-
-@pytest.mark.parametrize("fields", [GIVEN_BACK, {"status": "review"}, {"assignee_id": None}])
-def test_a_change_of_status_or_assignee_ends_a_claim_and_another_change_does_not(owner, task, join, fields):
-    ana = join()
-    claim(ana, task, 5)
-    path = f"/tasks/{task['id']}"
-    assert ana.data(ana.patch(path, {"title": "Further"}))["claimed_until"]
-    assert ana.data(ana.patch(path, fields))["claimed_until"] is None
-    if fields == GIVEN_BACK:
-        assert claim(owner, task)["assignee_id"] != ana.member["id"]
+def test_a_change_of_status_or_assignee_ends_a_claim_and_another_change_does_not(owner, project, join):
+    ana, given_back = join(), {"status": "todo", "assignee_id": None}
+    for fields in ({"status": "review"}, {"assignee_id": None}, given_back):
+        path = f"/tasks/{claim(ana, task := owner.make_task(project), 5)['id']}"
+        assert ana.data(ana.patch(path, {"title": "Further"}))["claimed_until"]
+        assert ana.data(ana.patch(path, fields))["claimed_until"] is None
+    assert claim(owner, task)["assignee_id"] != ana.member["id"]
 
 
 def test_an_ended_claim_is_given_back_and_its_creator_notified(server, owner, join):
@@ -137,7 +131,7 @@ def test_an_ended_claim_is_given_back_and_its_creator_notified(server, owner, jo
     comment(ana, task, "Are you there?")
     let_end(server, task)
     assert wait_until(lambda: is_free(owner, task))["version"] == held["version"] + 1
-    (entry, *_) = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
+    (entry, *_) = owner.read(f"/tasks/{task['id']}/activity")["activity"]
     assert (entry["action"], entry["actor"]["full_name"], entry["via"]) == ("moved", "Bot that hangs", None)
     assert entry["changes"]["assignee_id"] == [bot.member["id"], None]
     event = last_event(server)
@@ -162,7 +156,7 @@ def test_the_claims_of_a_removed_member_end_at_once(owner, join, project):
     owner.data(owner.delete(f"/members/{ana.member['id']}"))
     assert is_free(owner, limited)
     assert is_free(owner, unlimited)
-    left = owner.data(owner.get(f"/tasks/{given['id']}"))
+    left = owner.read(f"/tasks/{given['id']}")
     assert (left["status"], left["assignee_id"]) == ("review", None)
     assert unread(ben) == ["claim_ended", "claim_ended", "review"]
     claim(owner, limited)
@@ -192,7 +186,7 @@ def test_renewals_and_the_end_at_the_same_time_leave_one_of_both(server, owner, 
     assert {answer.status_code for answer in answers} == {200}
     wait_until(lambda: not server.rows("SELECT id FROM task WHERE claimed_until < '2026-02-01'"))
     for task in tasks:
-        shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+        shown = owner.read(f"/tasks/{task['id']}")
         held = (shown["status"], shown["assignee_id"], bool(shown["claimed_until"]))
         # Renewed, or given back and claimed again by the same request.
         assert held == ("in_progress", ana.member["id"], True)
@@ -211,7 +205,7 @@ def test_a_claim_that_ends_during_a_crash_is_given_back_once(launch):
     owner = server.client()
     for task in tasks[:3]:
         assert wait_until(lambda task=task: is_free(owner, task))["version"] == 3
-    assert [owner.data(owner.get(f"/tasks/{task['id']}"))["version"] for task in tasks[3:]] == [2, 2]
+    assert [owner.read(f"/tasks/{task['id']}")["version"] for task in tasks[3:]] == [2, 2]
     assert server.rows("SELECT COUNT(*) AS count FROM activity WHERE action = 'moved'") == [{"count": 5 + 3}]
 
 

@@ -71,7 +71,7 @@ def fill(olga, project, word, *named):
     """Make one of everything in a project; return the ids."""
 
     def made(*request):
-        return olga.data(olga.post(*request), 201)["id"]
+        return olga.make(*request)["id"]
 
     milestone = made(f"/projects/{project['id']}/milestones", {"title": f"M {word}"})
     about = {"description": f"{word}\n- [ ] {word}", "labels": [word], "metadata": {word: word}}
@@ -114,15 +114,14 @@ def place(agency, olga, join):
     inside = fill(olga, seen, "inside", "Clara One") | {"member": client.member["id"]}
     path, mine = f"/tasks/{inside['task']}", client.member["id"]
     olga.data(olga.patch(path, {"assignee_id": mine}))
-    attended = {"title": "Both", "starts_at": "2031-01-01", "participant_ids": [mine]}
-    olga.data(olga.post("/meetings", attended), 201)
-    client.calendar = "/calendar/" + client.data(client.post("/calendar"), 201)["url"].rpartition("/")[2]
+    olga.make("/meetings", {"title": "Both", "starts_at": "2031-01-01", "participant_ids": [mine]})
+    client.calendar = "/calendar/" + client.make("/calendar")["url"].rpartition("/")[2]
     before = read_all(agency, client)
     stranger = join(full_name=f"Stranger {WORD}", phone_number=WORD, project_ids=[other["id"]])
-    key = stranger.data(stranger.post("/keys", {"name": WORD}), 201)["key"]
+    key = stranger.make("/keys", {"name": WORD})["key"]
     outside = fill(olga, other, WORD, "Clara One", f"Stranger {WORD}")
     starts = {"title": f"Meeting {WORD}", "starts_at": "2031-01-01", "project_id": seen["id"]}
-    outside["meeting"] = olga.data(olga.post("/meetings", starts), 201)["id"]
+    outside["meeting"] = olga.make("/meetings", starts)["id"]
     loose = olga.post("/whiteboards", {"title": WORD, "content": {WORD: WORD}})
     outside |= {"loose": olga.data(loose, 201)["id"], "member": stranger.member["id"], "key": key["id"]}
     dead = olga.make_task(other, title=WORD)
@@ -134,7 +133,7 @@ def place(agency, olga, join):
     for name, here, there in (("followed", other, seen), ("following", seen, other)):
         first = olga.make_task(here, title=WORD if here is other else "again", **repeated)
         olga.data(olga.post(f"/tasks/{first['id']}/complete"))
-        second = olga.data(olga.get(f"/tasks/{first['id']}"))["next_number"]
+        second = olga.read(f"/tasks/{first['id']}")["next_number"]
         move(olga, {"id": second}, there, title=WORD if there is other else "again")
         outside[name] = first["number"] if here is other else second
         inside[name] = second if here is other else first["id"]
@@ -217,8 +216,8 @@ def test_no_answer_has_anything_of_another_project(agency, place):
     for name, text in asked.items():
         assert not leaks(place, text), (name, leaks(place, text), text)
     assert answered > 15
-    assert [one["label"] for one in client.data(client.get("/labels"))["labels"]] == ["inside"]
-    assert client.data(client.get("/inbox"))["unread"] == 2  # mentioned and assigned, not unblocked
+    assert [one["label"] for one in client.read("/labels")["labels"]] == ["inside"]
+    assert client.read("/inbox")["unread"] == 2  # mentioned and assigned, not unblocked
 
 
 def named(is_asked):
@@ -233,6 +232,13 @@ def named(is_asked):
                     yield operation, name
 
 
+def unseen(place):
+    """The ids of what is elsewhere, and its numbers, both after one of nothing."""
+    ids = place["out"].values()
+    texts, numbers = ([str(id) for id in ids if isinstance(id, kind)] for kind in (str, int))
+    return [NOBODY, *texts], ["999999999", *numbers]
+
+
 def test_other_projects_look_as_if_they_did_not_exist(place):
     client = place["client"]
 
@@ -244,19 +250,14 @@ def test_other_projects_look_as_if_they_did_not_exist(place):
         method, path = operation.split()
         body = {"content": "x"} if "comments" in path else {"full_name": "X"} if "members" in path else None
         body = None if method in ("GET", "DELETE") else body
-        for where, id in product(("in", "out"), place["out"].values()):
-            first = place["in"]["task"] if where == "in" and path.count("<") > 1 else None
-            answers = []
-            for one in (id, 999_999_999 if isinstance(id, int) else NOBODY):
-                filled = re.sub("<[^>]*>", str(first or one), path, count=1)
-                answers.append(said(method, re.sub("<[^>]*>", str(one), filled), body))
-            assert answers[0] == answers[1], (operation, id, answers)
+        paths = [path, re.sub("<[^>]*>", place["in"]["task"], path, count=1)][: path.count("<")]
+        for path, ids in product(paths, unseen(place)):
+            answers = [said(method, re.sub("<[^>]*>", id, path), body) for id in ids]
+            assert answers == answers[:1] * len(ids), (operation, path, ids, answers)
     for operation, name in named(lambda method: method != "GET"):
         method, path = operation.split()
-        for id in place["out"].values():
-            if isinstance(id, str):
-                answers = [said(method, path, {name: one, **MORE.get(path, {})}) for one in (id, NOBODY)]
-                assert answers[0] == answers[1], (operation, name, answers)
+        answers = [said(method, path, {name: id, **MORE.get(path, {})}) for id in unseen(place)[0]]
+        assert answers == answers[:1] * len(answers), (operation, name, answers)
     own = f"/members/{client.member['id']}"
     for ids in ([place["out"]["project"]], [NOBODY], [place["in"]["project"], place["out"]["project"]]):
         assert said("PATCH", own, {"project_ids": ids})[0] == 403
@@ -265,15 +266,15 @@ def test_other_projects_look_as_if_they_did_not_exist(place):
 
 
 def test_a_filter_by_an_id_elsewhere_answers_as_one_by_no_id(place):
-    client = place["client"]
+    def said(path, name, id):
+        answer = place["client"].get(path, **{name: id})
+        return answer.status_code, re.sub(VOLATILE, "", answer.text).replace(id, "")
+
     for operation, name in named(lambda method: method == "GET"):
         path = re.sub("<[^>]*>", place["in"]["task"], operation.split()[1])
-        for id in (*place["out"].values(), place["out"]["project"][:8]):
-            answers = []
-            for one in (id, 999_999_999 if isinstance(id, int) else NOBODY[: len(id)]):
-                answer = client.get(path, **{name: one})
-                answers.append((answer.status_code, re.sub(VOLATILE, "", answer.text).replace(str(one), "")))
-            assert answers[0] == answers[1], (operation, name, answers)
+        for ids in (*unseen(place), [NOBODY[:8], place["out"]["project"][:8]]):
+            answers = [said(path, name, id) for id in ids]
+            assert answers == answers[:1] * len(ids), (operation, name, answers)
 
 
 def test_each_table_declares_its_rows_for_clients_of_some_projects():
@@ -284,7 +285,7 @@ def mirrored(client, after=None):
     """The state of a client that follows the changes: the ids of objects, and the cursor."""
     kept, gone = set(), set()
     while True:
-        page = client.data(client.get("/changes", limit=20, **({"after": after} if after else {})))
+        page = client.read("/changes", limit=20, **({"after": after} if after else {}))
         for change in page["changes"]:
             (gone if change["action"] == "deleted" else kept).add(change["id"])
         after = page["pagination"]["next_after"]
@@ -296,9 +297,9 @@ def test_followers_learn_what_comes_and_what_goes(olga, join):
     seen, other = olga.make_project(), olga.make_project()
     client = join(project_ids=[seen["id"]])
     leaving, dying, coming = (olga.make_task(one) for one in (seen, seen, other))
-    comment = olga.data(olga.post(f"/tasks/{coming['id']}/comments", {"content": "x"}), 201)
+    comment = olga.make(f"/tasks/{coming['id']}/comments", {"content": "x"})
     once = {"headers": {"Idempotency-Key": "once"}}
-    said = client.data(client.post(f"/tasks/{leaving['id']}/comments", {"content": "x"}, **once), 201)
+    said = client.make(f"/tasks/{leaving['id']}/comments", {"content": "x"}, **once)
     (kept, _, cursor), everything = mirrored(client), mirrored(olga)[2]
     assert kept == {leaving["id"], dying["id"], said["id"]}
     move(olga, leaving, other)
@@ -310,9 +311,9 @@ def test_followers_learn_what_comes_and_what_goes(olga, join):
     kept, gone, _ = mirrored(client, cursor)
     assert (kept, gone) == ({coming["id"], comment["id"]}, {leaving["id"], dying["id"]})
     assert mirrored(olga, everything)[:2] == ({leaving["id"], coming["id"]}, {dying["id"]})
-    moved, *_ = olga.data(olga.get(f"/tasks/{coming['id']}/activity"))["activity"]
+    moved, *_ = olga.read(f"/tasks/{coming['id']}/activity")["activity"]
     assert (moved["action"], moved["changes"]) == ("moved", {"project_id": [other["id"], seen["id"]]})
-    (came,) = client.data(client.get(f"/tasks/{coming['id']}/activity"))["activity"]
+    (came,) = client.read(f"/tasks/{coming['id']}/activity")["activity"]
     assert (came["action"], came["changes"]) == ("moved", {"project_id": [None, seen["id"]]})
 
 
@@ -324,7 +325,7 @@ def test_both_feeds_begin_again_when_the_projects_change(olga, join):
     first = {"sort": "updated_at", "limit": 1}
 
     def cursor_of_tasks(**after):
-        return client.data(client.get("/tasks", **first, **after))["pagination"]["next_after"]
+        return client.read("/tasks", **first, **after)["pagination"]["next_after"]
 
     path = f"/members/{client.member['id']}"
     both = {"project_ids": [one["id"], two["id"]]}
@@ -342,15 +343,15 @@ def test_clients_of_one_project_see_each_others_names_and_no_addresses(olga, joi
     project = olga.make_project()
     one, two = (join(full_name=f"{name} Client", project_ids=[project["id"]]) for name in ("Una", "Duo"))
     path = f"/tasks/{olga.make_task(project)['id']}/comments"
-    one.data(one.post(path, {"content": "@Duo Client"}), 201)
-    (comment,) = two.data(two.get(path))["comments"]
+    one.make(path, {"content": "@Duo Client"})
+    (comment,) = two.read(path)["comments"]
     assert (comment["author"]["full_name"], comment["author"]["email"]) == ("Una Client", "")
     assert comment["mentions"] == [two.member["id"]]
     assert one.member["id"] not in two.get("/members").text
     starts = {"title": "M", "starts_at": "2031-01-01", "project_id": olga.make_project()["id"]}
     starts["participant_ids"] = [one.member["id"], two.member["id"]]
-    meeting = olga.data(olga.post("/meetings", starts), 201)
-    shown = two.data(two.get(f"/meetings/{meeting['id']}"))
+    meeting = olga.make("/meetings", starts)
+    shown = two.read(f"/meetings/{meeting['id']}")
     names = [(person["full_name"], person["email"] == "") for person in shown["participants"]]
     assert (shown["project_id"], names) == (None, [("Duo Client", False), ("Una Client", True)])
 
@@ -362,7 +363,7 @@ def test_a_client_outside_a_project_gets_no_mention_question_or_task_there(olga,
     path = f"/tasks/{task['id']}"
     asked = {"content": "@Uma Limited?", "question": True}
     fault(olga.post(f"{path}/comments", asked), 422, "validation_error", "question")
-    comment = olga.data(olga.post(f"{path}/comments", {"content": "Nobody"}), 201)
+    comment = olga.make(f"{path}/comments", {"content": "Nobody"})
     edited = olga.patch(f"{path}/comments/{comment['id']}", {"content": "@Uma Limited"})
     assert olga.data(edited)["mentions"] == []
     given = {"assignee_id": client.member["id"]}
@@ -375,11 +376,11 @@ def test_a_client_outside_a_project_gets_no_mention_question_or_task_there(olga,
         (olga.patch(f"/tasks/{mine['id']}/details", {"project_id": other["id"]}), "assignee_id"),
     ):
         fault(answer, 422, "validation_error", field)
-    assert client.data(client.get("/inbox"))["unread"] == 1
+    assert client.read("/inbox")["unread"] == 1
     move(olga, mine, other, assignee_id=None)
-    assert client.data(client.get("/inbox"))["notices"] == []
+    assert client.read("/inbox")["notices"] == []
     move(olga, mine, seen)
-    assert client.data(client.get("/inbox"))["notices"] == [], "what was deleted does not come back"
+    assert client.read("/inbox")["notices"] == [], "what was deleted does not come back"
 
 
 def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, olga, join):
@@ -394,7 +395,7 @@ def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, olga, join):
     )
     olga.make_task(seen, title="Still told", assignee_id=member)
     limit(olga, client, seen)
-    olga.data(olga.post(f"/tasks/{hidden['id']}/comments", {"content": WORD}), 201)
+    olga.make(f"/tasks/{hidden['id']}/comments", {"content": WORD})
     olga.data(olga.patch(f"/members/{member}", {"mail": "at_once"}))
     while "invites" in (mail := box.next(client.member["email"]))["Subject"]:
         continue
@@ -405,14 +406,14 @@ def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, olga, join):
 def test_a_member_limited_to_some_projects_loses_tasks_elsewhere(agency, olga, join):
     seen, other = olga.make_project(), olga.make_project()
     member = agency.join()
-    agent = member.data(member.post("/keys", {"name": "Agent", "scope": "agent"}), 201)["api_key"]
+    agent = member.make("/keys", {"name": "Agent", "scope": "agent"})["api_key"]
     tasks = [olga.make_task(one, assignee_id=member.member["id"]) for one in (seen, other)]
     for project in (seen, other):
         tasks.append(olga.make_task(project))
         member.data(member.post(f"/tasks/{tasks[-1]['id']}/claim", {"minutes": 60}))
     path, became = f"/members/{member.member['id']}", {"role": "client", "project_ids": [seen["id"]]}
     assert olga.data(olga.patch(path, became))["project_ids"] == [seen["id"]]
-    left = [olga.data(olga.get(f"/tasks/{task['id']}")) for task in tasks]
+    left = [olga.read(f"/tasks/{task['id']}") for task in tasks]
     shown = [(task["assignee_id"] is None, task["status"], bool(task["claimed_until"])) for task in left]
     mine, nobody_s = [(False, "todo", False), (False, "in_progress", True)], (True, "todo", False)
     assert shown == [mine[0], nobody_s, mine[1], nobody_s]
@@ -426,13 +427,13 @@ def test_a_member_limited_to_some_projects_loses_tasks_elsewhere(agency, olga, j
 def test_an_invitation_keeps_its_projects_until_another_one_says_others(olga):
     project, other = olga.make_project(), olga.make_project()
     body = {"email": "again@example.com", "full_name": "R", "role": "client"}
-    invited = olga.data(olga.post("/members/invite", body | {"project_ids": [project["id"]]}), 201)["member"]
+    invited = olga.make("/members/invite", body | {"project_ids": [project["id"]]})["member"]
     task = olga.make_task(project, assignee_id=invited["id"])
     again = olga.data(olga.post("/members/invite", body))["member"]
     assert again["project_ids"] == [project["id"]]
     again = olga.data(olga.post("/members/invite", body | {"project_ids": [other["id"]]}))["member"]
     assert again["project_ids"] == [other["id"]]
-    assert olga.data(olga.get(f"/tasks/{task['id']}"))["assignee_id"] is None
+    assert olga.read(f"/tasks/{task['id']}")["assignee_id"] is None
     assert olga.data(olga.post("/members/invite", body | {"role": "member"}))["member"]["project_ids"] is None
 
 
@@ -467,8 +468,8 @@ def test_a_deleted_project_leaves_the_lists(olga, join):
     cursor = mirrored(client)[2]
     for project, left in ((one, [two["id"]]), (two, [])):
         olga.data(olga.delete(f"/projects/{project['id']}"))
-        assert client.data(client.get("/me"))["member"]["project_ids"] == left
+        assert client.read("/me")["member"]["project_ids"] == left
     fault(client.get("/changes", after=cursor), 410, "gone")
     assert mirrored(client)[0] == set()
     for path in ("/context", "/activity", "/inbox", "/labels", "/whiteboards"):
-        client.data(client.get(path))
+        client.read(path)

@@ -99,25 +99,21 @@ def test_init_makes_the_database_and_the_owner_and_prints_the_link_and_the_key_o
     assert "/enroll/" not in again
     owner = home.start().client(key)
     used = owner.data(home.client(None).post(f"/enroll/{link.rpartition('/')[2]}"), 201)
-    assert owner.data(owner.get("/me"))["member"] == used["member"]
+    assert owner.read("/me")["member"] == used["member"]
     folder = home.database.parent
     files = [folder, *(path for path in folder.iterdir() if path.name.endswith((".db", "-wal", "-shm")))]
     assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o700, 0o600, 0o600, 0o600]
 
 
-def test_init_never_prints_a_key_that_is_given(home):
-    said = says(home, "init", TASKS_BOOTSTRAP__API_KEY="tms_" + "g" * 43)
-    assert "The first owner has the API key from the configuration." in said
-    assert re.search(LINK, said)
-    assert "ggg" not in said
-    assert home.rows("SELECT prefix FROM api_key") == [{"prefix": "tms_gggggggg"}]
-
-
-def test_without_a_database_or_secrets_a_command_says_what_to_run(home):
+def test_without_a_database_or_secrets_a_command_says_what_to_run_and_init_prints_no_key_it_is_given(home):
     assert "Usage:" in says(home, "member", "invite", "--help")
     said = f"there is no database at {home.database}; `init` makes one, `restore` puts a copy there"
     assert refusal(home, "member", "list") == f"Error: {said}\n"
     assert list(home.folder.iterdir()) == []
+    said = says(home, "init", TASKS_BOOTSTRAP__API_KEY="tms_" + "g" * 43)
+    assert "The first owner has the API key from the configuration." in said
+    assert re.search(LINK, said) and "ggg" not in said
+    assert home.rows("SELECT prefix FROM api_key") == [{"prefix": "tms_gggggggg"}]
     home.environment = {"TASKS_WEBHOOKS": '[{"url": "http://a/", "secret": "$NOT_SET"}]'}
     assert "doctor" in says(home, "--help")
 
@@ -173,8 +169,8 @@ def test_members_are_invited_and_listed_and_a_link_is_printed_for_who_has_joined
     stranger = made.start().client(None)
     for name in ("enrollment", "sign-in link"):
         token = re.fullmatch(f"{LINK}\n", says(made, "member", "link", " ANA@example.com"))[1]
-        client = made.client(stranger.data(stranger.post(f"/enroll/{token}"), 201)["api_key"])
-        assert client.data(client.get("/me"))["key"]["name"] == name
+        client = made.client(stranger.make(f"/enroll/{token}")["api_key"])
+        assert client.read("/me")["key"]["name"] == name
     assert refusal(made, "member", "link", "b@example.com") == "Error: no member b@example.com\n"
     said = refusal(made, "member", "link", "owner@example.com", "--as", "ana@example.com")
     assert "only an owner manages the invitations of this owner" in said
@@ -196,14 +192,13 @@ def test_projects_are_made_and_listed(made):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-@pytest.mark.parametrize(("owner", "name"), [("nobody", "nobody"), (54321, "'#54321'")])
-def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home, owner, name):
-    shutil.chown(home.folder, owner)
-    copy = home.folder / "copy.db"
-    copy.touch()
-    for words in (["init"], ["restore", copy], ["member", "list"], ["doctor"]):
+def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home):
+    (copy := home.folder / "copy.db").touch()
+    for owner, name in (("nobody", "nobody"), (54321, "'#54321'")):
+        shutil.chown(home.folder, owner)
         said = f"{home.folder} belongs to another user; run this command with sudo -u {name}"
-        assert refusal(home, *words) == f"Error: {said}\n"
+        for words in (["init"], ["restore", copy], ["member", "list"], ["doctor"]):
+            assert refusal(home, *words) == f"Error: {said}\n"
     assert list(home.folder.iterdir()) == [copy]
 
 
@@ -277,13 +272,10 @@ def on_a_full_disk(server, *words):
     return done
 
 
-@pytest.mark.parametrize(("workspace", "command"), [("home", "init"), ("made", "seed")])
-def test_a_command_that_a_full_disk_stops_says_that_space_is_missing(request, workspace, command):
-    said = on_a_full_disk(request.getfixturevalue(workspace), command).stderr
-    assert re.fullmatch("Error: .*; see that its disk has space\n", said)
-
-
-def test_doctor_tells_of_a_full_disk_and_does_not_advise_to_restore_a_backup(made, monkeypatch):
+def test_a_full_disk_is_named_by_each_command_and_doctor_advises_no_restore(made, tmp_path, monkeypatch):
+    for server, command in ((new_home(tmp_path / "new"), "init"), (made, "seed")):
+        said = on_a_full_disk(server, command).stderr
+        assert re.fullmatch("Error: .*; see that its disk has space\n", said)
     done = on_a_full_disk(made, "doctor")
     assert "problem: the database cannot be read (" in done.stdout
     assert "; check the space on its disk, and your permissions" in done.stdout
@@ -345,11 +337,11 @@ def test_seed_fills_a_believable_workspace_and_doctor_misses_the_contents_of_att
     assert len(distinct("task", "status")) == 4
     assert len(distinct("task", "title")) > 30
     owner = made.start().client(made.key)
-    data = owner.data(owner.get("/context"))
+    data = owner.read("/context")
     assert [len(data[name]) for name in ("urgent_tasks", "recent_activity", "whiteboards")] == [10, 5, 10]
-    clients = [row for row in owner.data(owner.get("/members"))["members"] if row["role"] == "client"]
+    clients = [row for row in owner.read("/members")["members"] if row["role"] == "client"]
     assert [len(row["project_ids"] or "every") for row in clients] == [5, 1]
-    meetings = owner.data(owner.get("/meetings"))["meetings"]
+    meetings = owner.read("/meetings")["meetings"]
     assert {meeting["when"] for meeting in meetings} == {"past", "upcoming"}
     assert "ingrid@example.com is a client and sees all projects" in says(made, "doctor")
     first, second = made.rows("SELECT attachment_id AS id FROM attachment_content LIMIT 2")

@@ -5,11 +5,11 @@ from harness import INSTANT, NOBODY, UUID, add_old_comments, fault, last_event
 
 
 def add(client, task, content):
-    return client.data(client.post(f"/tasks/{task['id']}/comments", {"content": content}), 201)
+    return client.make(f"/tasks/{task['id']}/comments", {"content": content})
 
 
 def listed(client, task, **query):
-    return client.data(client.get(f"/tasks/{task['id']}/comments", **query))
+    return client.read(f"/tasks/{task['id']}/comments", **query)
 
 
 @pytest.fixture
@@ -63,21 +63,20 @@ def test_a_page_of_large_comments_ends_at_four_mebibytes(server, owner, task):
 
 def newest_activity(owner, comment):
     """The newest entry of the history of the comment's task, which is about the comment."""
-    entry = owner.data(owner.get(f"/tasks/{comment['task_id']}/activity"))["activity"][0]
+    entry = owner.read(f"/tasks/{comment['task_id']}/activity")["activity"][0]
     assert (entry["entity"], entry["entity_id"]) == ("comment", comment["id"])
     return entry
 
 
 def test_its_author_corrects_a_comment(owner, task, comment):
-    before = owner.data(owner.get(f"/tasks/{task['id']}"))
+    before = owner.read(f"/tasks/{task['id']}")
     for body in ({}, {"content": comment["content"]}):  # which change nothing
         assert owner.data(owner.patch(path(comment), body)) == comment
     assert newest_activity(owner, comment)["action"] == "created"
     edited = owner.data(owner.patch(path(comment), {"content": "Draft"}))
     assert edited["edited_at"] >= comment["created_at"]
     assert edited == comment | {"content": "Draft", "edited_at": edited["edited_at"]}
-    assert listed(owner, task)["comments"] == [edited]
-    assert owner.data(owner.get(f"/tasks/{task['id']}")) == before
+    assert (listed(owner, task)["comments"], owner.read(f"/tasks/{task['id']}")) == ([edited], before)
     entry = newest_activity(owner, comment)
     assert (entry["action"], entry["title"]) == ("updated", task["title"])
     assert entry["changes"] == {"content": [None, None]}
@@ -97,22 +96,21 @@ def test_only_its_author_changes_a_comment_and_an_owner_or_admin_deletes_it_too(
         assert deleter.data(deleter.delete(path(comment))) == {"id": comment["id"], "deleted": True}
         fault(deleter.delete(path(comment)), 404, "not_found")
         assert newest_activity(owner, comment)["action"] == "deleted"
-    assert listed(owner, task)["comments"] == []
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["comment_count"] == 0
+    assert (listed(owner, task)["comments"], owner.read(f"/tasks/{task['id']}")["comment_count"]) == ([], 0)
 
 
-def test_a_comment_is_found_at_its_own_task_only(owner, project, task, comment):
+def test_a_correction_is_no_event_and_a_comment_is_found_at_its_own_task_only(server, owner, task, comment):
+    event = last_event(server)
+    assert (event["event"], event["data"]) == ("comment.added", {"comment": comment, "task": task})
+    comment = owner.data(owner.patch(path(comment), {"content": "B"}))
+    assert last_event(server) == event
+    project = {"id": task["project_id"]}
     other = owner.make_task(project)
     for id in (comment["id"], NOBODY, "x"):
         wrong = f"/tasks/{other['id']}/comments/{id}"
         fault(owner.patch(wrong, {"content": "New"}), 404, "not_found")
         fault(owner.delete(wrong), 404, "not_found")
     assert listed(owner, task)["comments"] == [comment]
-
-
-def test_a_correction_is_no_event(server, owner, task, comment):
-    event = last_event(server)
-    assert (event["event"], event["data"]) == ("comment.added", {"comment": comment, "task": task})
-    owner.data(owner.patch(path(comment), {"content": "B"}))
+    before = last_event(server)
     owner.data(owner.delete(path(comment)))
-    assert last_event(server) == event
+    assert last_event(server) == before

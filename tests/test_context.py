@@ -17,13 +17,13 @@ def another(launch_module):
 @pytest.fixture
 def alone(another):
     """The owner of a workspace in which there are no projects, and so no tasks."""
-    for project in another.data(another.get("/projects"))["projects"]:
+    for project in another.read("/projects")["projects"]:
         another.data(another.delete(f"/projects/{project['id']}?force=true"))
     return another
 
 
 def context(client):
-    return client.data(client.get("/context"))
+    return client.read("/context")
 
 
 def in_days(days):
@@ -84,7 +84,7 @@ def test_the_latest_five_actions_newest_first_without_deletions(alone):
     task = alone.make_task(project, title="Draft")
     alone.patch(f"/tasks/{task['id']}", {"title": "Draft it"})
     alone.patch(f"/tasks/{task['id']}", {"status": "review", "metadata": {"a": 1}})
-    comment = alone.data(alone.post(f"/tasks/{task['id']}/comments", {"content": "Hm"}), 201)
+    comment = alone.make(f"/tasks/{task['id']}/comments", {"content": "Hm"})
     gone = alone.make_task(project, title="Gone")
     alone.delete(f"/tasks/{gone['id']}")
     shown = context(alone)["recent_activity"]
@@ -112,7 +112,7 @@ def test_long_values_of_changes_are_left_out_and_it_says_so(alone):
 
 
 def test_the_names_of_keys_are_in_nobody_elses_context(owner, join):
-    made = owner.data(owner.post("/keys", {"name": "the secret project"}), 201)["key"]
+    made = owner.make("/keys", {"name": "the secret project"})["key"]
     owner.delete(f"/keys/{made['id']}")
     member = join()
     answer = member.get("/context")
@@ -125,7 +125,7 @@ def test_the_names_of_keys_are_in_nobody_elses_context(owner, join):
 def test_clients_and_invited_people_are_not_the_team(owner, join):
     members, others = [join().member, join("admin").member], [join("client").member]
     body = {"email": "not-in-the-team@example.com", "full_name": "X", "role": "member"}
-    others.append(owner.data(owner.post("/members/invite", body), 201)["member"])
+    others.append(owner.make("/members/invite", body)["member"])
     team = context(owner)["members"]
     assert all(member in team for member in members)
     assert not any(other in team for other in others)
@@ -134,7 +134,7 @@ def test_clients_and_invited_people_are_not_the_team(owner, join):
 
 
 def test_the_context_lists_ten_whiteboards_without_content(alone):
-    made = [alone.data(alone.post("/whiteboards", {"title": str(n)}), 201) for n in range(11)]
+    made = [alone.make("/whiteboards", {"title": str(n)}) for n in range(11)]
     wait_past(made[-1]["updated_at"])
     alone.patch(f"/whiteboards/{made[0]['id']}", {"title": "New"})
     shown = context(alone)["whiteboards"]
@@ -145,7 +145,7 @@ def test_the_context_lists_ten_whiteboards_without_content(alone):
 def test_a_client_may_read_the_context_and_sees_of_the_latest_actions_those_on_tasks(owner, join, project):
     client, task = join("client"), owner.make_task(project)
     owner.patch(f"/members/{client.member['id']}", {"phone_number": "+49 30 1234"})
-    shown = client.data(client.get("/context"))
+    shown = client.read("/context")
     assert shown["system"]["caller"]["role"] == "client"
     said = shown["system"]["ai_instructions"]  # the default
     assert all(word in said for word in ("never as instructions", "disclose", "delete"))

@@ -84,7 +84,9 @@ def test_the_settings_files_and_commands_that_are_named_exist():
         assert not isinstance(command, click.Group) or second in command.commands, (first, second)
 
 
-def test_the_compose_file_fits_image_and_settings(monkeypatch, instructions):
+def test_the_compose_file_fits_image_and_settings_and_the_build_context_has_what_is_copied(
+    monkeypatch, instructions
+):
     service = yaml.safe_load(text("compose.yaml"))["services"]["tasks"]
     assert [f"data:{folder}" for word, folder in instructions if word == "VOLUME"] == service["volumes"]
     file = DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]
@@ -92,9 +94,6 @@ def test_the_compose_file_fits_image_and_settings(monkeypatch, instructions):
     for name, value in service["environment"].items():
         monkeypatch.setenv(name, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
     assert read_settings({})["server"]["base_url"] == "http://127.0.0.1:8000"
-
-
-def test_the_build_context_has_what_is_copied_and_nothing_else(instructions):
     taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"]
     copied = {name for word, rest in instructions if word == "COPY" for name in rest.split()[:-1]}
     needed = {"*.py", "migrations", "templates", "static", "requirements.txt", "config.example.toml"}

@@ -161,23 +161,22 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
         made = [owner.make_task(project, title=title) for title in ("Unclear", "One", "Sent back")]
 
         def comments(task):
-            listed = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
-            return [comment["content"] for comment in listed]
+            return [comment["content"] for comment in owner.read(f"/tasks/{task['id']}/comments")["comments"]]
 
         def person():
             """Look at the inbox alone; tell whether all is done."""
-            for notice in owner.data(owner.get("/inbox", wait=1))["notices"]:
+            for notice in owner.read("/inbox", wait=1)["notices"]:
                 path, said = f"/tasks/{notice['task']['id']}", comments(notice["task"])
                 if not notice["read_at"] and notice["reason"] == "question":
-                    owner.data(owner.post(f"{path}/comments", {"content": "The second one."}), 201)
+                    owner.make(f"{path}/comments", {"content": "The second one."})
                 # The report comes after the status.
                 elif not notice["read_at"] and notice["reason"] == "review" and said[-1:] == [REPORT]:
                     if notice["task"]["title"] == "Sent back" and len(said) == 1:
-                        owner.data(owner.post(f"{path}/comments", {"content": "Once more."}), 201)
+                        owner.make(f"{path}/comments", {"content": "Once more."})
                         owner.data(owner.patch(path, {"status": "todo"}))
                     else:
                         owner.data(owner.post(f"{path}/complete"))
-            tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+            tasks = owner.read("/tasks", project_id=project["id"])["tasks"]
             return {task["status"] for task in tasks} == {"done"}
 
         wait_until(person)

@@ -29,7 +29,7 @@ def test_all_is_on_the_page_in_the_documents_order_and_can_be_tried(browse, serv
     block.get_by_role("button", name="Execute").click()
     answer = block.locator(".live-responses-table .highlight-code").first
     answer.wait_for()
-    assert owner.data(owner.get("/me"))["member"]["email"] in answer.inner_text()
+    assert owner.read("/me")["member"]["email"] in answer.inner_text()
     assert elsewhere == []
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from harness import PATIENT, hook, last_event, wait_until
+from harness import PATIENT, hook, invoke, last_event, wait_until
 from test_inbox import change, emptied, inbox, of, unread
 
 
@@ -45,7 +45,7 @@ def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, o
     event = receivers["json"].next().event
     assert (event["event"], event["actor"]) == ("task.due", None)
     assert (event["data"]["task"]["id"], event["data"]["task"]["version"]) == (task["id"], 1)
-    listed = olga.data(olga.get("/events", limit=100))["events"]
+    listed = olga.read("/events", limit=100)["events"]
     assert [one["event"] for one in listed if one["id"] == event["id"]] == ["task.due"]
     assert unread(ana) == ["due", "assigned", "assigned"]
     (notice,) = inbox(ana, limit=1)["notices"]
@@ -92,8 +92,8 @@ def test_done_archived_and_long_overdue_tasks_cause_no_due_notice(telling, recei
     olga.data(olga.post(f"/tasks/{tasks[1]['id']}/complete"))
     for task, due in zip(tasks, (soon(), soon(), soon(-8 * 24)), strict=True):
         change(olga, task, due_date=due)
-    nobody_s = ana.make_task(project, due_date=soon(), title="Nobody's")
     emptied(ana)
+    nobody_s = ana.make_task(project, due_date=soon(), title="Nobody's")
     assert receivers["json"].next().event["data"]["task"]["id"] == nobody_s["id"]
     assert receivers["json"].all_here() == []
     wait_until(lambda: unread(ana) == ["due"])  # who has created it
@@ -103,7 +103,7 @@ def test_an_import_tells_nobody(telling, receivers, olga, tmp_path):
     receivers["json"].all_here()
     file = tmp_path / "tasks.csv"
     file.write_text(f"title,project,due_date\nImported,New,{soon()}\n")
-    assert telling.flask("import", str(file), "--apply").returncode == 0
+    assert invoke(telling, "import", file, "--apply").exit_code == 0
     task = olga.make_task(olga.make_project(), due_date=soon(2))
     assert receivers["json"].next().event["data"]["task"]["id"] == task["id"]
 

@@ -14,25 +14,25 @@ def test_a_cursor_continues_where_the_last_page_ended(owner, project):
     query = {"project_id": project["id"], "sort": "updated_at", "limit": 2}
     titles, after = [], None
     for _ in range(3):
-        page = owner.data(owner.get("/tasks", **query, **({"after": after} if after else {})))
+        page = owner.read("/tasks", **query, **({"after": after} if after else {}))
         titles.append([task["title"] for task in page["tasks"]])
         after, more = page["pagination"]["next_after"], page["pagination"]["has_more"]
     assert titles == [["0", "1"], ["2", "3"], ["4"]]
     assert not more
-    empty = owner.data(owner.get("/tasks", **query, after=after))
+    empty = owner.read("/tasks", **query, after=after)
     assert (empty["tasks"], empty["pagination"]["next_after"]) == ([], after)
     owner.data(owner.patch(f"/tasks/{made[1]['id']}", {"title": "1 again"}))
-    page = owner.data(owner.get("/tasks", **query, after=after))
+    page = owner.read("/tasks", **query, after=after)
     assert [task["title"] for task in page["tasks"]] == ["1 again"]
 
 
 def test_a_cursor_takes_the_order_of_changes_and_no_offset(owner, task):
-    after = owner.data(owner.get("/tasks", sort="updated_at", limit=1))["pagination"]["next_after"]
+    after = owner.read("/tasks", sort="updated_at", limit=1)["pagination"]["next_after"]
     for query in ({}, {"sort": "-updated_at"}, {"sort": "updated_at", "offset": 1}):
         fault(owner.get("/tasks", after=after, **query), 422, "validation_error", "after")
     for wrong in ("", "x", after[:-1], after.replace("T", " "), f"2026-13-41{after[10:]}"):
         assert owner.get("/tasks", after=wrong, sort="updated_at").status_code in (200, 422), wrong
-    assert owner.data(owner.get("/tasks"))["pagination"]["next_after"] is None
+    assert owner.read("/tasks")["pagination"]["next_after"] is None
 
 
 def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):

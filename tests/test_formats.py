@@ -7,8 +7,11 @@ The files in `exports/` are as the programs write them, in words of our own. The
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from datetime import UTC, datetime
+from functools import partial
+from itertools import product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -55,14 +58,19 @@ class Workspace(Server):
         return [comment["content"] for comment in ordered]
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "data").mkdir()
-    workspace = Workspace(tmp_path)
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    workspace = Workspace(tmp_path_factory.mktemp("template"))
     assert invoke(workspace, "init").exit_code == 0
     for name, email in (("Ana Lima", "ana@example.com"), ("Ben", "ben@example.com")):
         invoke(workspace, "member", "add", name, "--email", email)
-    return workspace
+    return workspace.folder
+
+
+@pytest.fixture
+def workspace(tmp_path, template):
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return Workspace(tmp_path)
 
 
 def shown(row):
@@ -86,27 +94,33 @@ def test_a_file_as_the_program_writes_it_is_imported_once(workspace, name):
     right = json.loads((EXPORTS / "right" / name).read_text())
     file = EXPORTS / name.removesuffix(".right.json")
     words = ("--from", re.match(r"\w+", file.name)[0], *right["options"])
-    tried = invoke(workspace, "import", file, "--project", "Home", *words)
-    assert tried.stdout.splitlines() == right["said"]
+    assert invoke(workspace, "import", file, "--project", "Home", *words).stdout.splitlines() == right["said"]
     assert workspace.take(file, *words) == [*right["said"], "Stored."]
     assert [shown(row) for row in workspace.rows()] == right["tasks"]
     assert places(workspace) == right["places"]
     assert workspace.take(file, *words)[-2] == f"0 new, 0 changed, {len(right['tasks'])} unchanged"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_encoding_and_delimiter_are_recognised(server, tmp_path, encoding, delimiter):
-    text = "Title,Status,Priority\nCafé,TO DO,High\n".replace(",", delimiter)
-    (tmp_path / "tasks.csv").write_bytes(text.encode(encoding))
-    options = ("--project", "Website", "--status", "Doing=done")
-    tried = invoke(server, "import", tmp_path / "tasks.csv", *options)
-    assert tried.stdout.splitlines() == ["new: project Website", "1 new, 0 changed, 0 unchanged"]
+def test_encoding_and_delimiter_are_recognised_and_columns_that_are_left_out_named_in_their_order(
+    server, tmp_path
+):
+    for encoding, delimiter in product(("utf-8-sig", "utf-16", "cp1252"), ";\t"):
+        text = "Title,Status,Priority\nCafé,TO DO,High\n".replace(",", delimiter)
+        (tmp_path / "tasks.csv").write_bytes(text.encode(encoding))
+        options = ("--project", "Website", "--status", "Doing=done")
+        said = invoke(server, "import", tmp_path / "tasks.csv", *options).stdout
+        assert said == "new: project Website\n1 new, 0 changed, 0 unchanged\n", (encoding, delimiter)
+    names = ["z", "one", "b", "two", "a", "three", "c"]
+    for options, columns in (([], "title,project"), (["--from", "jira"], "Summary,Issue key")):
+        (tmp_path / "x.csv").write_text(f"{columns},{','.join(names)}\nA,K-1{',x' * len(names)}\n")
+        said = invoke(server, "import", tmp_path / "x.csv", *options).stdout
+        assert re.findall(r"dropped: column (\w+)", said) == names
 
 
-@pytest.mark.parametrize(
-    ("program", "text", "said"),
-    [
+def test_a_file_that_is_no_such_export_and_a_status_that_does_not_exist_are_refused_in_a_line(
+    server, tmp_path
+):
+    for program, text, said in (
         ("trello", "{", "the file is not JSON: Expecting property name"),
         ("trello", "[]", f"{NO_TASKS}; see docs/moving.md (looked for cards, idList"),
         ("trello", '{"cards": [1, null, "x"]}', NO_TASKS),
@@ -116,25 +130,17 @@ def test_encoding_and_delimiter_are_recognised(server, tmp_path, encoding, delim
         ("github", b"\x81", "the file is not in UTF-8; save it as such"),
         ("planka", '{"cards": ' + "[" * 2000, "the file is nested too deeply"),
         ("planka", "", "it has no tasks as planka exports them"),
-    ],
-)
-def test_a_file_that_is_no_such_export_is_refused_in_a_line(server, tmp_path, program, text, said):
-    file = tmp_path / "export"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    failed = invoke(server, "import", "--from", program, file)
-    assert failed.stderr.startswith(f"Error: {said}")
-    assert failed.stderr.count("\n") == 1
-    assert failed.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "columns"), [([], "title,project"), (["--from", "jira"], "Summary,Issue key")]
-)
-def test_columns_that_are_left_out_are_named_in_their_order(server, tmp_path, options, columns):
-    names = ["z", "one", "b", "two", "a", "three", "c"]
-    (tmp_path / "x.csv").write_text(f"{columns},{','.join(names)}\nA,K-1{',x' * len(names)}\n")
-    said = server.flask("import", str(tmp_path / "x.csv"), *options).stdout
-    assert re.findall(r"dropped: column (\w+)", said) == names
+    ):
+        file = tmp_path / "export"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        failed = invoke(server, "import", "--from", program, file)
+        assert failed.stderr.startswith(f"Error: {said}")
+        assert (failed.stderr.count("\n"), failed.exit_code) == (1, 1)
+    options = {"priority": "low, medium, high, urgent", "status": "todo, in_progress, review, done"}
+    words = ("import", "--from", "trello", EXPORTS / "trello.json")
+    for pair, option in product(("Doing", "=done", "Doing=started"), options):
+        said = invoke(server, *words, f"--{option}", pair).stderr
+        assert f"must be NAME={option.upper()} with one of {options[option]}" in said
 
 
 def test_todoist_tasks_are_the_same_by_their_words_and_project_or_the_id_that_version_1_2_gave(workspace):
@@ -150,17 +156,14 @@ def test_todoist_tasks_are_the_same_by_their_words_and_project_or_the_id_that_ve
         assert workspace.take(text, "--from", "todoist", project=project)[-2].startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("program", "export", "said"),
-    [
+def test_rows_with_the_same_id_are_refused(workspace):
+    for program, export, said in (
         ("github", [ISSUE, ISSUE], "task 2 (id Home#1): external_id: is the same as in task 1 (id Home#1)"),
         ("jira", "Summary,Issue key\nA,K-1\nB,K-1\n", "line 3: external_id: is the same as in line 2"),
         (None, "title,external id\nA,1\nB,1\n", "line 3: external_id: is the same as in line 2"),
-    ],
-)
-def test_rows_with_the_same_id_are_refused(workspace, program, export, said):
-    (problem, *_, end) = workspace.take(export, *(["--from", program] if program else []))
-    assert (problem, end) == (said, "Error: nothing is stored")
+    ):
+        (problem, *_, end) = workspace.take(export, *(["--from", program] if program else []))
+        assert (problem, end) == (said, "Error: nothing is stored")
 
 
 def board(**card):
@@ -223,9 +226,8 @@ def test_numbers_in_texts_lead_to_the_same_tasks_or_nowhere(workspace):
     assert workspace.rows()[-1]["description"] == "\\#1 #3 \\#9 \\#3 a#3 `#1`"
 
 
-@pytest.mark.parametrize(
-    ("said", "day"),
-    [
+def test_dates_are_read_as_people_and_programs_write_them():
+    for said, day in (
         ("Oct 5 2026", "2026-10-05"),
         ("5 Oct 2026", "2026-10-05"),
         ("5. Okt. 2026", "2026-10-05"),
@@ -253,10 +255,8 @@ def test_numbers_in_texts_lead_to_the_same_tasks_or_nowhere(workspace):
                 "5",
             )
         ),
-    ],
-)
-def test_dates_are_read_as_people_and_programs_write_them(said, day):
-    assert transfer.Dates(None, lambda: iter([said])).read(said, "due_date") == day
+    ):
+        assert transfer.Dates(None, partial(iter, [said])).read(said, "due_date") == day
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%S", "%d/%b/%y %H:%M"])
@@ -308,7 +308,7 @@ def test_a_file_of_another_program_or_language_says_what_to_do(workspace):
     assert (workspace.tasks()["A"]["priority"], workspace.tasks()["A"]["status"]) == ("urgent", "review")
 
 
-def test_a_spreadsheet_of_its_own_says_what_it_is(workspace):
+def test_a_spreadsheet_of_its_own_says_what_it_is_and_control_characters_are_escaped(workspace):
     said = workspace.take("sep=;\nTitle;;Status;Completed at\nA;a note;;2026-09-10\nB;;To do;2026-09-10\n")
     assert said[1:3] == [
         "dropped: column 2, which has no name (1 task)",
@@ -317,9 +317,6 @@ def test_a_spreadsheet_of_its_own_says_what_it_is(workspace):
     tasks = workspace.tasks()
     assert (tasks["A"]["status"], tasks["A"]["completed_at"][:10]) == ("done", "2026-09-10")
     assert (tasks["B"]["status"], tasks["B"]["completed_at"]) == ("todo", None)
-
-
-def test_control_characters_of_a_file_are_escaped(workspace):
     evil = "\x1b]0;owned\x07"
     said = workspace.take(board() | {"lists": [{"id": "1", "name": evil}]}, "--from", "trello")
     assert 'dropped: status "\\x1b]0;owned\\x07", kept as a label (1 task)' in said
@@ -337,9 +334,8 @@ def test_an_attachment_is_at_most_as_large_as_the_api_takes_it(workspace):
     assert problem.endswith("has 10485761 bytes; at most 10485760 are allowed")
 
 
-@pytest.mark.parametrize(
-    ("markup", "markdown"),
-    [
+def test_the_markup_of_jira_is_markdown():
+    for markup, markdown in (
         ("# a\n## b\n* c\n** d\n- e", "1. a\n   1. b\n- c\n   - d\n- e"),
         ("*b* _i_ -s- +u+ {{m}} ??c?? {*}x{*}", "**b** _i_ ~~s~~ u `m` *c* **x**"),
         (
@@ -352,10 +348,8 @@ def test_an_attachment_is_at_most_as_large_as_the_api_takes_it(workspace):
         ("!a.png|thumbnail! [^b.pdf] {color:red}c{color} wow! no!", "(a.png) b.pdf c wow! no!"),
         ("[~accountid:712020:a] [~joe]", "@Ana Lima @joe"),
         ("2*3*4, a-b-c, -1 to -2, snake_case", "2*3*4, a-b-c, -1 to -2, snake_case"),
-    ],
-)
-def test_the_markup_of_jira_is_markdown(markup, markdown):
-    assert formats.markdown_of_jira(markup, {"712020:a": "Ana Lima"}) == markdown
+    ):
+        assert formats.markdown_of_jira(markup, {"712020:a": "Ana Lima"}) == markdown
 
 
 RECIPES = {
@@ -401,16 +395,6 @@ def test_odd_values_of_an_export_are_dropped_or_reported(server, tmp_path):
     left_out = {'due_date that cannot be read, such as "5"', "the end of a long title"}
     assert left_out <= {line.removeprefix("dropped: ").rpartition(" (")[0] for line in lines}
     assert failed.stderr == "Error: nothing is stored\n"
-
-
-@pytest.mark.parametrize("pair", ["Doing", "=done", "Doing=started"])
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [("priority", "low, medium, high, urgent"), ("status", "todo, in_progress, review, done")],
-)
-def test_a_status_or_priority_that_does_not_exist_is_refused(server, pair, option, words):
-    failed = invoke(server, "import", "--from", "trello", EXPORTS / "trello.json", f"--{option}", pair)
-    assert f"must be NAME={option.upper()} with one of {words}" in failed.stderr
 
 
 def test_every_field_and_program_is_told_and_html_that_is_nested_too_deeply_stays_as_it_is():

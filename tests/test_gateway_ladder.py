@@ -23,7 +23,7 @@ secret = "{secret}"
         ("odd", "s3cret", 'path = "hooks/Ödd/"'),
     )
 )
-LIMITS = "[plugins.entries.webhooks.config.limits]\nrequests = 100000\n"
+LIMITS = "[plugins.entries.webhooks.config.limits]\nrequests = 100000\nbodySeconds = 120\n"
 PATH = "/plugins/webhooks/zapier"
 SECRET = "heslo-č".encode()
 LIST = b'{"action":"list_flows"}'
@@ -73,15 +73,7 @@ def test_a_call_is_answered_in_each_way_to_write_it(server):
     assert send(server, body=repeated).json()["result"]["flow"]["goal"] == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_any_other_path_is_the_applications_plain_404(server):
-    others = ("/plugins/webhooks", "/plugins/webhooks/Zapier", "/plugins/webhooks/off", "/hooks/%C3%B6dd")
-    for path in (PATH + "//", PATH + "/x", "/" + PATH, *others):
-        answer = send(server, path=path)
-        assert answer.status_code == 404, path
-        assert answer.headers["Content-Type"].startswith("text/plain")
-
-
-def test_only_post_of_json_is_taken(server):
+def test_only_post_of_json_is_taken_and_any_other_path_is_the_applications_plain_404(server):
     for method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"):
         answer = send(server, method)
         refused(answer, 405, "method_not_allowed", "Method Not Allowed")
@@ -91,6 +83,11 @@ def test_only_post_of_json_is_taken(server):
         refused(answer, 415, "unsupported_media_type", "Unsupported Media Type")
     for body in (b"", b" ", b"{", b"{} {}", b"{'a':1}", b'{"a":1,}', b'{"a":NaN}', b"//\n{}"):
         refused(send(server, body=body), 400, "invalid_json", "invalid request body")
+    others = ("/plugins/webhooks", "/plugins/webhooks/Zapier", "/plugins/webhooks/off", "/hooks/%C3%B6dd")
+    for path in (PATH + "//", PATH + "/x", "/" + PATH, *others):
+        answer = send(server, path=path)
+        assert answer.status_code == 404, path
+        assert answer.headers["Content-Type"].startswith("text/plain")
 
 
 def test_a_wrong_or_missing_secret_is_refused_before_anything_of_the_body(server):
@@ -136,7 +133,7 @@ def rest(line):
 
 def test_a_body_that_stalls_is_timed_out(launch):
     # No other test has so short a limit: a client on a busy machine may stall for half a second, too.
-    server = launch(config=ROUTES + LIMITS + "bodySeconds = 0.5\n")
+    server = launch(config=ROUTES + LIMITS.replace("120", "0.5"))
     with raw(server, 100, b'{"action"') as line:
         answer = rest(line)
     assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
@@ -144,8 +141,7 @@ def test_a_body_that_stalls_is_timed_out(launch):
     assert b"Connection: close" in answer
 
 
-def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(launch):
-    server = launch(config=ROUTES + LIMITS + "bodySeconds = 120\n")
+def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(server):
     with contextlib.ExitStack() as stack:
         lines = [stack.enter_context(raw(server, len(LIST), b"")) for _ in range(9)]
         ((ninth,), _, _) = select.select(lines, [], [], PATIENCE)  # which came last; the others wait

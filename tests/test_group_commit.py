@@ -148,8 +148,7 @@ def test_ids_times_and_events_rise_in_the_order_of_commits(owner):
     at_once(*[work] * 8)
     for columns in ("id FROM project ORDER BY rowid", "created_at FROM project ORDER BY rowid"):
         found = [row[0] for row in db.execute_sql(f"SELECT {columns}")]
-        assert len(found) == 160
-        assert found == sorted(found)
+        assert (len(found), found) == (160, sorted(found))
     events = [row[0] for row in db.execute_sql("SELECT id FROM event ORDER BY seq")]
     assert events == sorted(events)
 
@@ -164,7 +163,9 @@ def test_only_the_failed_writer_is_undone(owner, pool, place, error):
     assert [future.result() for future in futures] == ["0", "1"] == stored()
 
 
-def test_a_commit_that_fails_fails_for_all_of_the_group(owner, pool):
+def test_a_commit_that_fails_fails_for_all_of_the_group_and_so_does_a_transaction_that_sqlite_ends(
+    owner, pool
+):
     with full_disk():
         futures = group(pool, add("0"), add("undone", NotFound("task")), add("1"))
         errors = [future.exception() for future in futures]
@@ -174,14 +175,11 @@ def test_a_commit_that_fails_fails_for_all_of_the_group(owner, pool):
     add("2")()
     assert stored() == ["2"]
     assert db.refused_since is None
-
-
-def test_all_of_the_group_fail_whose_transaction_sqlite_has_ended(owner, pool):
     futures = group(pool, add("0"), overflow, add("1"))
     assert isinstance(futures[0].exception(), Unavailable)
     assert is_outage(futures[1].exception())
     assert futures[2].result() == "1"
-    assert stored() == ["1"]
+    assert stored() == ["2", "1"]
 
 
 @pytest.mark.parametrize("operation", ["BEGIN", "ROLLBACK"])
