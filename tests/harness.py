@@ -294,11 +294,10 @@ class Server:
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
         self.environment |= {
-            "TASKS_SERVER__DATABASE": str(self.database),
             "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
             "TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner",
-            **settings,
         }
+        self.environment |= {"TASKS_SERVER__DATABASE": str(self.database), **settings}
         self.under = under  # the words of a command that runs gunicorn
         self.process = None
         self.clients = []
@@ -331,14 +330,9 @@ class Server:
             words = ["gunicorn", *arguments]
             return Forked(words, ROOT, self.environment, self.log, self.log, listener)
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
-                cwd=ROOT,
-                env=self.environment,
-                pass_fds=[listener.fileno()],
-                stdout=log,
-                stderr=log,
-            )
+            words = [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments]
+            options = {"env": self.environment, "pass_fds": [listener.fileno()], "stdout": log, "stderr": log}
+            return subprocess.Popen(words, cwd=ROOT, **options)
 
     def can_fork(self, environment):
         """Whether a fork does what a program of its own would, which another command may have to run."""

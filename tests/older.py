@@ -21,22 +21,12 @@ from times import TICKS_PER_MS, uuid7
 FIRST_TICK = 1_767_225_600_000 * TICKS_PER_MS  # of 2026
 DAY = "2026-01-01T00:00:00.000Z"
 # Values of an older database's columns, where they matter; the n-th row of a table has the n-th value.
-VALUES: dict[str, tuple[Any, ...]] = {
-    "member.role": ("owner", "member"),
-    "member.status": ("active",),
-    "task.status": STATUSES,
-    "task.search": (DAY,),  # which migration 0013 makes again
-    "activity.entity": ("task", "comment", "member"),
-    "attachment.size": (9_000,),
-    "endpoint.events": ("[]",),
-    "stored_answer.data": ("{}",),
-    "changes": ("{}",),
-    "metadata": ("{}",),
-    "headers": ("{}",),
-    "due_date": (None, DAY),
-    "removed_at": (None,),
-    "revoked_at": (None,),
-}
+VALUES: dict[str, tuple[Any, ...]] = {"member.role": ("owner", "member"), "member.status": ("active",)}
+VALUES["task.search"] = (DAY,)  # which migration 0013 makes again
+VALUES |= {"task.status": STATUSES, "due_date": (None, DAY), "activity.entity": ("task", "comment", "member")}
+VALUES |= {"attachment.size": (9_000,), "endpoint.events": ("[]",), "stored_answer.data": ("{}",)}
+VALUES |= dict.fromkeys(("changes", "metadata", "headers"), ("{}",))
+VALUES |= dict.fromkeys(("removed_at", "revoked_at"), (None,))
 
 
 def versions() -> list[str]:

@@ -106,17 +106,11 @@ def test_a_backup_of_an_older_version_is_upgraded_at_the_next_start(server, copy
     assert server.database.with_name("tasks.db.before-0002_stored_answers").exists()
 
 
-def test_an_unusable_backup_is_refused_and_nothing_changes_and_none_is_made_of_a_damaged_database(
-    server, copy
-):
+def test_an_unusable_backup_is_refused_and_none_is_made_of_a_damaged_database(server, copy):
     whole = copy.read_bytes()
-    for spoil, said in (
-        (overwrite_the_middle, ""),
-        (write_text, "not a database"),
-        (empty, "is empty"),
-        (make_another, "the database of another program"),
-        (make_newer, "made by a newer version"),
-    ):
+    refusals = {overwrite_the_middle: "", write_text: "not a database", empty: "is empty"}
+    refusals |= {make_another: "the database of another program", make_newer: "made by a newer version"}
+    for spoil, said in refusals.items():
         copy.write_bytes(whole)
         spoil(copy)
         done = invoke(server, "restore", copy)

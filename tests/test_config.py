@@ -245,13 +245,8 @@ def test_a_mistake_is_one_line_for_the_help_too_and_what_kubernetes_injects_is_n
 
 
 def test_settings_of_the_environment_are_converted_and_an_empty_port_is_none(place):
-    settings = {
-        "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.5, 1]",
-        "TASKS_DELIVERY__SWEEPER": "false",
-        "TASKS_WEBHOOKS": json.dumps([{"url": "http://127.0.0.1:1/", "secret": "s"}]),
-        "TASKS_BOOTSTRAP__API_KEY": "$MY_KEY",
-        "MY_KEY": OWNER_KEY,
-        "PORT": "",
-    }
+    settings = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.5, 1]", "TASKS_DELIVERY__SWEEPER": "false", "PORT": ""}
+    settings |= {"TASKS_BOOTSTRAP__API_KEY": "$MY_KEY", "MY_KEY": OWNER_KEY}
+    settings["TASKS_WEBHOOKS"] = json.dumps([{"url": "http://127.0.0.1:1/", "secret": "s"}])
     (webhook,) = place("", **settings).start().client().read("/webhooks")["webhooks"]
     assert webhook["name"] == "http://127.0.0.1:1/"

@@ -222,16 +222,13 @@ def lose_the_end(path):
     os.truncate(path, size)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (make_newer, "made by a newer version, which applied 9999_newer"),
-        (make_another, "is the database of another program"),
-        (write_text, "cannot be used: file is not a database"),
-        (cut_off, "cannot be used: database disk image is malformed"),
-        (lose_the_end, "cannot be used: database disk image is malformed"),
-    ],
-)
+MALFORMED = "cannot be used: database disk image is malformed"
+UNUSABLE = {cut_off: MALFORMED, lose_the_end: MALFORMED, write_text: "cannot be used: file is not a database"}
+UNUSABLE |= {make_newer: "made by a newer version, which applied 9999_newer"}
+UNUSABLE |= {make_another: "is the database of another program"}
+
+
+@pytest.mark.parametrize(("spoil", "said"), UNUSABLE.items())
 def test_a_file_that_cannot_be_used_is_refused_and_kept(seeded, spoil, said):
     spoil(seeded.database)
     before = seeded.database.read_bytes()
@@ -244,7 +241,7 @@ def test_a_database_that_was_cut_off_is_refused_although_its_log_is_whole(seeded
     seeded.start().client().make_project()
     seeded.kill()
     cut_off(seeded.database)
-    assert "cannot be used: database disk image is malformed" in refusal(seeded)
+    assert MALFORMED in refusal(seeded)
 
 
 def test_damage_in_the_middle_is_found_by_doctor_and_by_who_reads_it(seeded):

@@ -84,9 +84,7 @@ def test_the_settings_files_and_commands_that_are_named_exist():
         assert not isinstance(command, click.Group) or second in command.commands, (first, second)
 
 
-def test_the_compose_file_fits_image_and_settings_and_the_build_context_has_what_is_copied(
-    monkeypatch, instructions
-):
+def test_the_compose_file_fits_the_image_whose_build_context_has_what_is_copied(monkeypatch, instructions):
     service = yaml.safe_load(text("compose.yaml"))["services"]["tasks"]
     assert [f"data:{folder}" for word, folder in instructions if word == "VOLUME"] == service["volumes"]
     file = DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]
