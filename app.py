@@ -51,7 +51,7 @@ from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from throwaway import throwaway
 from times import local, now
-from webhooks import announce, emit, enable, ping, redeliver, resume
+from webhooks import announce, emit, enable, local_time, ping, redeliver, resume
 from wire import (
     PathError,
     Request,
@@ -368,7 +368,10 @@ def show_enrollment(token: str) -> Response:
     """Show the page of a link, with a button to join or to sign in."""
     # With no-referrer, browsers send the form's origin as null, as they may do for pages of other sites.
     referrer = {"Referrer-Policy": "same-origin"}
-    return page("enroll.html", more=referrer, invitation=Invitation.open(token))
+    invitation = Invitation.open(token)
+    return page(
+        "enroll.html", more=referrer, invitation=invitation, until=local_time(invitation["expires_at"])
+    )
 
 
 @pages.post("/enroll/<string:token>")

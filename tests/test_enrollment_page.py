@@ -1,6 +1,8 @@
 """The page behind an enrollment link, as a browser gets it and as a person sees it."""
 
 import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 import requests
@@ -13,7 +15,7 @@ NAME = 'Ana "<b>Lima</b>" & Co'
 
 @pytest.fixture(scope="module")
 def server(launch_module):
-    return launch_module(TASKS_WORKSPACE__NAME="Rocket & Söhne")
+    return launch_module(TASKS_WORKSPACE__NAME="Rocket & Söhne", TASKS_WORKSPACE__TIMEZONE="Asia/Tokyo")
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,8 @@ def test_the_page_names_workspace_invitee_and_role_and_uses_nothing_up(link, own
     assert "Ana &#34;&lt;b&gt;Lima&lt;/b&gt;&#34; &amp; Co" in answer.text
     assert "<b>" not in answer.text
     assert "<dd>Member</dd>" in answer.text
+    ends = datetime.fromisoformat(invitation["expires_at"]).astimezone(ZoneInfo("Asia/Tokyo"))
+    assert f">{ends:%Y-%m-%d %H:%M} (Asia/Tokyo)</time>".replace(" 23:59 (Asia/Tokyo)", "") in answer.text
     assert requests.head(link, timeout=PATIENCE).status_code == 200
     assert owner.read(f"/members/{invitation['member']['id']}")["status"] == "invited"
 
