@@ -417,6 +417,10 @@ class Import:
         self.find_member(line, fields, "assignee", "assignee_id")
         self.find_member(line, fields, "creator", "created_by")
         project_id = self.place(Project, fields, own.get("project_id"))
+        assignee = Member.stored_row.one(id=fields.get("assignee_id") or "")
+        if assignee and not Member.sees(assignee, project_id):
+            self.report.drop(f"assignee {assignee['email']}, a client who does not see the project", line)
+            del fields["assignee_id"]
         if not task and self.former:
             former = self.stored_task(external_id=self.former.get(fields.get("external_id", ""), ""))
             if former and former["project_id"] == project_id:

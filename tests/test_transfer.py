@@ -105,7 +105,7 @@ def test_if_match_and_if_none_match_decide_about_a_task_of_another_program_too(o
 CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels,Sprint
 Draft,In progress,High,Imported,owner@example.com,Launch,2026-12-01,A-1,"red, big",7
 "Café, menu",Done,,Imported,gone@example.com,,,A-2,,
-Third,,,Imported,,launch,,,,
+Third,,,Imported,kim@example.com,launch,,,,
 """
 
 
@@ -118,12 +118,15 @@ def run_import(server, folder, text, *options):
 def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_path):
     server = launch()
     owner = server.client()
+    kim = {"email": "kim@example.com", "full_name": "Kim", "role": "client", "project_ids": []}
+    owner.data(owner.post("/members/invite", kim), 201)
     tried = run_import(server, tmp_path, CSV)
     assert tried.stdout.splitlines() == [
         "new: project Imported",
         "new: milestone Launch of Imported",
         "dropped: column sprint (1 task)",
         "dropped: assignee gone@example.com, who is not a member (1 task)",
+        "dropped: assignee kim@example.com, a client who does not see the project (1 task)",
         "3 new, 0 changed, 0 unchanged",
     ]
     assert "Nothing is stored" in tried.stderr
