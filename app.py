@@ -966,7 +966,7 @@ def skip_task(transaction: Transaction, id: str) -> Row:
     task = Task.stored(id)
     dates = task["repeat"] and next_dates(task, transaction.at)
     if not dates:
-        raise Invalid(("repeat", "has no later date"))
+        raise Invalid(("repeat", "has no later date" if task["repeat"] else "is null: it does not repeat"))
     return announce_edit(transaction, *Task.edit(transaction, id, dates, expected_versions()))
 
 
