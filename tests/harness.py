@@ -294,10 +294,10 @@ class Server:
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
         self.environment |= {
+            "TASKS_SERVER__DATABASE": str(self.database),
             "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
-            "TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner",
         }
-        self.environment |= {"TASKS_SERVER__DATABASE": str(self.database), **settings}
+        self.environment |= {"TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner", **settings}
         self.under = under  # the words of a command that runs gunicorn
         self.process = None
         self.clients = []

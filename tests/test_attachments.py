@@ -2,6 +2,7 @@
 
 import io
 import random
+from itertools import product
 from urllib.parse import quote
 
 from harness import NOBODY, fault
@@ -124,13 +125,9 @@ def test_an_attachment_is_found_under_its_own_task_while_it_and_its_bytes_exist(
     assert owner.data(answer) == {"id": deleted["id"], "deleted": True}
     assert owner.read(f"/tasks/{task['id']}")["attachments"] == [made]
     other = owner.make_task(project)
-    for path in (
-        f"/tasks/{other['id']}/attachments/{made['id']}",
-        f"/tasks/{NOBODY}/attachments/{made['id']}",
-        *(f"/tasks/{task['id']}/attachments/{id}" for id in (NOBODY, deleted["id"])),
-    ):
-        for call in (owner.get, owner.delete):
-            fault(call(path), 404, "not_found")
+    ids = [(other["id"], made["id"]), (NOBODY, made["id"]), (task["id"], NOBODY), (task["id"], deleted["id"])]
+    for (id, attachment), call in product(ids, (owner.get, owner.delete)):
+        fault(call(f"/tasks/{id}/attachments/{attachment}"), 404, "not_found")
     fault(attach(owner, {"id": NOBODY}), 404, "not_found")
     assert download(owner, task, made).content == b"Hello"
     last = owner.data(attach(owner, task), 201)

@@ -388,13 +388,9 @@ def test_every_field_and_program_is_told_and_html_that_is_nested_too_deeply_stay
 
 
 def test_tasks_of_todoist_and_vikunja_repeat_where_a_rule_says_the_same(workspace):
-    weekdays = "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
-    todoist = {
-        "every day": ("FREQ=DAILY", "due_date"),
-        "Every Monday": ("FREQ=WEEKLY;BYDAY=MO", "due_date"),
-        "every! workday": (weekdays, "completed_at"),
-        "every 3 months": (None, "due_date"),
-    }
+    todoist = {"every day": ("FREQ=DAILY", "due_date"), "Every Monday": ("FREQ=WEEKLY;BYDAY=MO", "due_date")}
+    todoist["every! workday"] = ("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "completed_at")
+    todoist["every 3 months"] = (None, "due_date")
     text = HEAD + "".join(f"task,{words},,,4,1,,,{words},en,UTC,,,,\n" for words in todoist)
     said = workspace.take(text, "--from", "todoist", project="Todoist")
     assert 'dropped: due_date that cannot be read, such as "every 3 months" (1 task)' in said
@@ -403,13 +399,9 @@ def test_tasks_of_todoist_and_vikunja_repeat_where_a_rule_says_the_same(workspac
     assert found == todoist
     monday = next(row["due_date"] for row in workspace.rows() if row["title"] == "Every Monday")
     assert datetime.fromisoformat(monday).weekday() == 0
-    vikunja = {
-        (86400, 0): ("FREQ=DAILY;INTERVAL=1", "due_date"),
-        (1209600, 2): ("FREQ=WEEKLY;INTERVAL=2", "completed_at"),
-        (0, 1): ("FREQ=MONTHLY", "due_date"),
-        (3600, 0): (None, "due_date"),
-        (86400 * 100, 0): (None, "due_date"),
-    }
+    vikunja = {(86400, 0): ("FREQ=DAILY;INTERVAL=1", "due_date"), (0, 1): ("FREQ=MONTHLY", "due_date")}
+    vikunja |= {(1209600, 2): ("FREQ=WEEKLY;INTERVAL=2", "completed_at")}
+    vikunja |= dict.fromkeys(((3600, 0), (86400 * 100, 0)), (None, "due_date"))
     task = {"done": False, "due_date": "2031-01-06T09:00:00Z"}
     tasks = [
         task | {"id": at, "title": str(key), "repeat_after": key[0], "repeat_mode": key[1]}
