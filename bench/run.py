@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import load
+import page
 import peers
 import requests
 import servers
@@ -314,6 +315,7 @@ TABLES = {
     "start": start_table,
     "slowest": slowest_table,
     "beside": beside_table,
+    "page": page.table,
     "peers": peers.table,
 }
 SHORT_TABLES = ("requests", "growth", "slow-disk", "receivers", "start")
