@@ -1093,14 +1093,16 @@ def list_activity(**filters: Any) -> Row:
 
 @api.get("/changes")
 @operation(schemas.LIST_CHANGES, schemas.CHANGED, raises=(Gone,))
-def list_changes(wait: int, **query: Any) -> Row:
+def list_changes(wait: int, include: str = "", **query: Any) -> Row:
     """List the changes after a cursor or since a time, or all objects. `wait` waits for a change."""
 
     def read() -> Row:
         caller = request().caller
         return change_page(**query, of_tasks=caller["role"] == "client", seen_since=caller["projects_since"])
 
-    return awaited(wait, read, lambda page: page["changes"] or page["pagination"]["has_more"])
+    # Only commits make changes, so nothing is read in between.
+    page = awaited(wait, read, lambda page: page["changes"] or page["pagination"]["has_more"], every=wait)
+    return page | ({"inbox": Notice.page(request().caller["id"], limit=1)} if include else {})
 
 
 @api.get("/inbox")

@@ -405,9 +405,8 @@ def change_page(
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
-        return change_page(
-            limit=limit // 2, of_tasks=of_tasks, seen_since=seen_since, since=since, after=after
-        )
+        same: Row = {"of_tasks": of_tasks, "seen_since": seen_since, "since": since, "after": after}
+        return change_page(limit=limit // 2, **same)
     with db.viewed_by(None):
         cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
     shown = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
@@ -430,9 +429,7 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
             new.add(key)
         elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
             blocking.append(entry["number"])
-        if (
-            "project_id" in fields and fields["project_id"][0] is None
-        ):  # the viewer did not see the task before
+        if fields.get("project_id", [""])[0] is None:  # the viewer did not see the task before
             come.append(entry["entity_id"])
     affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
     for row in affected:

@@ -746,7 +746,8 @@ EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WA
 LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
 CHANGE_CURSOR = Cursor(f"({Id.PATTERN.pattern})_({Id.PATTERN.pattern})(?:_({Id.PATTERN.pattern}))?")
 CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": Instant(), "wait": WAIT}
-LIST_CHANGES = Strict.from_dict(CHANGE_QUERY | {"limit": QueryInteger(1, 100, load_default=100)})()
+CHANGE_QUERY |= {"limit": QueryInteger(1, 100, load_default=100), "include": Choice(["inbox"])}
+LIST_CHANGES = Strict.from_dict(CHANGE_QUERY)()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
@@ -1086,7 +1087,9 @@ ChangeShown = answer_with(
     object=(dict | None, "Its own columns as they are now; null if it was deleted."),
 )
 ChangePaginationShown = answer_with("ChangePagination", next_after=str, has_more=bool)
-CHANGED = answer_with("ChangeList", changes=[ChangeShown], pagination=ChangePaginationShown)
+CHANGED_INBOX = (INBOX, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
+CHANGE_LIST: dict[str, Any] = {"changes": [ChangeShown], "pagination": ChangePaginationShown}
+CHANGED = answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
 HISTORY = answer_with("ActivityList", activity=[HistoryShown], pagination=HistoryPaginationShown)
 LISTED_EVENTS = answer_with("EventList", events=[ListedEventShown], pagination=EventPaginationShown)
 

@@ -628,15 +628,15 @@ def search(read: Callable[[], Row]) -> Row:
 
 
 def awaited(
-    seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any], role: str = "client"
+    seconds: int, read: Callable[[], Row], has_some: Callable, role: str = "client", every=limits.WAIT_READ
 ) -> Row:
     """Return what `read` returns as soon as `has_some` is true of it, at the latest after `seconds`.
 
-    It looks for a commit of any process every `WAIT_STEP` seconds, and reads if there is one, or after
-    `WAIT_READ` seconds. Each time the caller must still have this role. Raises `TooMany`.
+    It looks for a commit of any process every `WAIT_STEP` seconds, and reads if there is one, or if `every`
+    seconds have passed. Each time the caller must still have this role. Raises `TooMany`.
     """
-    current, begun_at, seen, read_at = request(), time.monotonic(), None, 0.0
-    data = read()
+    current, seen, begun_at = request(), seconds and db.version(), time.monotonic()
+    read_at, data = begun_at, read()
     if has_some(data) or not seconds:
         return data
     with slot(waits, TooMany, limits.WAIT_AGAIN):
@@ -644,7 +644,7 @@ def awaited(
             ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
             version, at = db.version(), time.monotonic()
-            if version == seen and at - read_at < limits.WAIT_READ and not ending.is_set():
+            if version == seen and at - read_at < every and not ending.is_set():
                 continue
             seen, read_at = version, at
             authorize(current.authenticate(), role, "read")  # the key or the role may have changed
