@@ -3,8 +3,8 @@ import { pressKey, SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
 import { announced, changeTasks, clearSelection, put, putAll, selectedTasks } from "./changes.js";
 import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
-import { columns, doneSince, filteredFields, isBoardOf, isLate } from "./columns.js";
-import { loadBoard, orderOf, shownTask } from "./columns.js";
+import { columns, doneSince, filteredFields, FILTERS, isBoardOf, isFiltered } from "./columns.js";
+import { isLate, loadBoard, orderOf, shownTask } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { draftChanges, drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
@@ -18,15 +18,8 @@ import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES } from "./words.js";
-import { chosenProject, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
-import {
-  projectOf,
-  projectsThatAre,
-  rights,
-  teamPairs,
-  useMilestones,
-  workspace,
-} from "./workspace.js";
+import { chosenProject, countOf, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
+import { projectOf, rights, teamPairs, useMilestones, workspace } from "./workspace.js";
 
 const DUES = { "": "Any due date", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
@@ -36,10 +29,7 @@ const ORDERS = {
   "-priority": "Priority",
   "-created_at": "Newest",
 };
-const FILTERS = ["q", "person", "priority", "due", "milestone", "label", "sort"];
-
-const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
-const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
+const clearFilters = () => go(Object.fromEntries([...FILTERS, "sort"].map((name) => [name, ""])));
 
 /** The ids of tasks with unsent drafts, as one text. */
 function unsentTasks() {
@@ -147,10 +137,7 @@ function QuickAdd({ status, title }) {
 }
 
 /** Whether tasks were completed earlier than those that are shown, which are `total`. */
-function hasOlder(total) {
-  const projects = chosenProject() ? [chosenProject()] : projectsThatAre("active");
-  return doneSince() && projects.reduce((sum, { stats }) => sum + stats.done, 0) > total;
-}
+const hasOlder = (total) => doneSince() && countOf("done") > total;
 
 const Skeleton = () =>
   html`<ul>${[1, 2, 3].map(() => html`<li class="card panel"><br /><br /></li>`)}</ul>`;
@@ -333,7 +320,7 @@ const clearButton = () => button("Clear filters", clearFilters);
 /** The filters. On narrow screens a button opens all but the search (page.css). */
 function Filters({ isEmpty }) {
   const opener = useRef(null);
-  const set = FILTERS.filter((name) => address.value[name] && !["q", "sort"].includes(name)).length;
+  const set = FILTERS.filter((name) => address.value[name] && name !== "q").length;
   const place = ({ target, newState }) => {
     if (target.id === "choices" && newState === "open") placeAt(target, opener.current);
   };

@@ -3,9 +3,9 @@ import { get, isEqual, serverTime } from "./api.js";
 import { onRefresh } from "./refresh.js";
 import { address, placeOf, Store } from "./store.js";
 import { later, PRIORITIES, STATUSES } from "./words.js";
-import { projectOf, session } from "./workspace.js";
+import { countOf, loadProjects, loadStats, projectOf, session } from "./workspace.js";
 
-export const PAGE = 25; // tasks of a list that are loaded at first
+export const PAGE = 20; // tasks of a list that are loaded at first
 export const ANSWER_MOST = 100; // tasks in one answer
 const LIST_MOST = 1000;
 const DONE_DAYS = 14;
@@ -16,6 +16,9 @@ export const isLate = ({ due_date, status }) =>
   status !== "done" && due_date !== null && due_date < serverTime();
 
 const isDone = ({ status }) => status === "done";
+
+export const FILTERS = ["q", "person", "priority", "due", "milestone", "label"];
+export const isFiltered = () => FILTERS.some((name) => address.value[name]);
 
 /** The values of fields that the filters require; null stands for no value. */
 export function filteredFields() {
@@ -163,8 +166,8 @@ class Column extends Store {
     return () => request === this.requests && this.show(tasks, found.pagination);
   }
 
-  /** Show changed tasks, and hide `gone` ones. Return whether only the server knows the new total. */
-  take(changed, gone = []) {
+  /** Show changed tasks, and hide `gone` ones. The `lost` ones were not shown; they may have been further down. */
+  take(changed, gone = [], lost = []) {
     const { tasks, total, isExact, hasMore } = this.value;
     const moved = new Set([...gone, ...changed.map(({ id }) => id)]);
     const shown = tasks.filter(({ id }) => !moved.has(id));
@@ -174,12 +177,16 @@ class Column extends Store {
       if (at >= 0 || !hasMore) shown.splice(at < 0 ? shown.length : at, 0, task);
     }
     const known = tasks.filter(({ id }) => moved.has(id)).length;
-    this.show(shown, { total: total + here.length - known, total_exact: isExact });
-    return hasMore && known < moved.size;
+    const come = here.filter(({ id }) => !hasMore || !lost.includes(id)).length;
+    this.show(shown, { total: total + come - known, total_exact: isExact });
   }
 
-  async recount() {
-    const place = loaded;
+  /** Correct the total after changes of tasks that are not shown. Before them, `done` tasks were done. */
+  async recount(done) {
+    const [place, total] = [loaded, countOf(this.status)];
+    const isCut = isDone(this) && doneSince();
+    if (!isFiltered() && !isCut) return this.set({ total, isExact: true });
+    if (!isFiltered() && total === done) return;
     const { pagination } = await get("/tasks", { ...queryOf(this.status), limit: 1 });
     if (place === loaded) this.set({ total: pagination.total, isExact: pagination.total_exact });
   }
@@ -256,27 +263,36 @@ async function counted(tasks, changes) {
     .filter((one) => one && !tasks.some(({ id }) => id === one.id));
   const withCount = async (task) => {
     const known = shownTask(task.id) ?? (made.includes(task.id) ? { comment_count: 0 } : null);
-    const isKnown = known ? !commented.includes(task.id) : !passes(task);
+    const { tasks: shown, hasMore } = columns.find(({ status }) => status === task.status).value;
+    const isBelow = hasMore && !shown.some((other) => isBefore(task, other)); // it gets no card
+    const isKnown = known ? !commented.includes(task.id) : isBelow || !passes(task);
     const { comment_count } = isKnown ? (known ?? {}) : await get(`/tasks/${task.id}`);
     return { ...task, comment_count };
   };
   return Promise.all([...tasks, ...new Set(others)].map(withCount));
 }
 
-onRefresh(async ({ changes, tasks, isPartial }) => {
-  if (!loaded) return;
-  const isUnloaded = ({ value }) => value.isBusy && !value.tasks.length; // an earlier load failed
-  const isOfProject = changes.some(({ kind }) => kind === "project");
-  const isSearched = Boolean(address.value.q) && changes.length > 0;
-  if (isPartial || isSearched || isOfProject || columns.some(isUnloaded))
-    return loadTogether(columns);
+/** Load the figures of the only project that has changed, or of all if tasks may have come from another one. */
+function loadFigures(tasks, isAny) {
+  const [id, other] = new Set(tasks.map(({ project_id }) => project_id));
+  const isOne = id && !other && (!loaded || id === address.value.project);
+  return isOne && !isAny ? projectOf(id) && loadStats(id) : (id || isAny) && loadProjects();
+}
+
+onRefresh(async ({ changes, tasks, has }) => {
+  const done = countOf("done");
   const gone = changes.filter(({ kind, object }) => kind === "task" && !object).map(({ id }) => id);
-  const isOlder = ({ id, version }) => shownTask(id)?.version > version;
-  const all = await counted(
-    tasks.filter((task) => !isOlder(task)),
-    changes,
-  );
+  const figures = loadFigures(tasks, has("project") || gone.length > 0);
+  if (!loaded) return figures;
+  const isUnloaded = ({ value }) => value.isBusy && !value.tasks.length; // an earlier load failed
+  const isSearched = Boolean(address.value.q) && changes.length > 0;
+  if (has("project") || isSearched || columns.some(isUnloaded))
+    return Promise.all([figures, loadTogether(columns)]);
+  const newer = tasks.filter(({ id, version }) => !(shownTask(id)?.version > version));
+  const [all] = await Promise.all([counted(newer, changes), figures]);
   if (!all.length && !gone.length) return;
-  const unsure = columns.filter((column) => column.take(all, gone));
-  await Promise.all(unsure.map((column) => column.recount()));
+  const lost = [...gone, ...all.map(({ id }) => id)].filter((id) => !shownTask(id));
+  for (const column of columns) column.take(all, gone, lost);
+  const unsure = columns.filter(({ value }) => lost.length && value.hasMore);
+  await Promise.all(unsure.map((column) => column.recount(done)));
 });

@@ -58,12 +58,14 @@ export const loadInbox = latestOf(
   },
 );
 
+/** Whether the beginning of the inbox differs from the shown one. */
+export const isNews = ({ notices, unread }) =>
+  notices[0]?.id !== inbox.value.notices[0]?.id || unread !== inbox.value.unread;
+
 /** Load the inbox again if it has changed, and notify you of what is new if the tab is hidden. */
-onRefresh(async ({ changes }) => {
-  if (!changes.length) return;
+onRefresh(async ({ inbox: start }) => {
   const before = inbox.value;
-  const { notices, unread } = await get("/inbox", { limit: 1 });
-  if (notices[0]?.id === before.notices[0]?.id && unread === before.unread) return;
+  if (!isNews(start)) return;
   await loadInbox();
   const isNew = ({ id, read_at }) => !read_at && id > (before.notices[0]?.id ?? "");
   if (document.hasFocus() || globalThis.Notification?.permission !== "granted") return;

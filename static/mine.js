@@ -13,7 +13,7 @@ import { html, useEffect, useRef, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
 import { go, link, useStore } from "./store.js";
 import { dayOf, mondayOf, STATUSES } from "./words.js";
-import { isTeam, projectOf, workspace } from "./workspace.js";
+import { isMe, isTeam, projectOf, workspace } from "./workspace.js";
 
 const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "due_date" };
 const DUE_GROUPS = ["Overdue", "Today", "This week", "Later", "No date"];
@@ -71,7 +71,10 @@ export function Mine() {
   };
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), []);
-  useRefresh(load);
+  useRefresh(({ tasks: changed, concerns, has }) => {
+    const isOwn = changed.some(({ assignee_id }) => isMe({ id: assignee_id }));
+    return (isOwn || has("project") || !tasks?.every(({ id }) => !concerns(id))) && load();
+  });
   const showMore = () => {
     most.current += ANSWER_MOST;
     return reload();

@@ -54,9 +54,9 @@ const SHORTCUTS = {
 
 /** Begin with Today if the address names no view. */
 function chooseView() {
-  if (location.href.includes("#") || sessionStorage.getItem("place")) return null;
-  go({ view: "today" }, { replace: true });
-  return loadToday();
+  const isNamed = location.href.includes("#") || sessionStorage.getItem("place");
+  if (!isNamed) go({ view: "today" }, { replace: true });
+  return address.value.view === "today" && loadToday();
 }
 
 /** Load everything at the same time: on a slow network, requests one after another would add up. */

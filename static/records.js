@@ -358,10 +358,8 @@ export function Records({ of: name, project, onClose }) {
   const load = async () => setRows(await kind.load());
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), [name, project]);
-  useRefresh(({ changes, isPartial }) => {
-    const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
-    return (isPartial || changes.some((change) => concerned.includes(change.kind))) && load();
-  });
+  const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
+  useRefresh(({ has }) => concerned.some(has) && load());
   /** Show the secret of an answer, and refresh the page. */
   const settle = async (answer) => {
     if (answer?.api_key || answer?.enrollment_link) setSecret(secretOf(answer));

@@ -8,6 +8,7 @@ const EVERY = 5;
 const WAIT = 25; // seconds for which the server may hold back its answer
 const PAUSE = 30; // seconds without waiting after the server had no slot
 const MARGIN = 10; // seconds; a change may have begun earlier and be committed later
+const include = "inbox"; // its beginning, so that it needs no request of its own
 const takers = new Set();
 let reached = null; // `since` a time, or `after` a cursor; null while nobody is signed in
 let timer = 0;
@@ -18,8 +19,8 @@ let isPaused = false;
 let notice = null; // says that the page is out of date
 
 /**
- * Call `take` with `{changes, tasks, isPartial, concerns(id)}`: the changes as the server lists them, and the tasks among
- * them. `isPartial` means that more has changed than they tell.
+ * Call `take` with `{changes, tasks, isPartial, concerns(id), has(kind), inbox}`: the changes as the server lists them,
+ * the tasks among them, and the beginning of the inbox. `isPartial` means that more has changed than they tell.
  */
 export function useRefresh(take) {
   const current = useRef(take);
@@ -48,6 +49,8 @@ export function startRefresh(time) {
   return refresh();
 }
 
+export const isFollowing = () => reached !== null; // the page has loaded what it begins with
+
 export function stopRefresh() {
   reached = null;
   clearTimeout(timer);
@@ -74,7 +77,7 @@ async function look(found) {
 }
 
 /** Ask what has changed since `reached`, which the answer keeps. */
-const ask = async (wait) => ({ reached, ...(await get("/changes", { ...reached, wait })) });
+const ask = async (wait) => ({ reached, ...(await get("/changes", { ...reached, wait, include })) });
 
 async function awaitChange() {
   isWaiting = true;
@@ -94,7 +97,8 @@ async function takeChanges(found) {
   const isPartial = pagination.has_more || changes.some(isLost);
   const ids = changes.map((change) => (isComment(change) ? change.object?.task_id : change.id));
   const concerns = (id) => isPartial || ids.includes(id);
-  const all = { changes, tasks: tasks.map(({ object }) => object), isPartial, concerns };
+  const has = (name) => isPartial || changes.some(({ kind }) => kind === name);
+  const all = { ...answer, tasks: tasks.map(({ object }) => object), isPartial, concerns, has };
   await Promise.all([...takers].map((take) => take(all)));
   const next = pagination.has_more
     ? { since: later(asked, -MARGIN) }

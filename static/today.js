@@ -3,16 +3,16 @@ import { pressKey } from "./actions.js";
 import { changeTask, get, newKey, post, serverTime } from "./api.js";
 import { isLate } from "./columns.js";
 import { Form } from "./forms.js";
-import { loadInbox } from "./inbox.js";
+import { isNews, loadInbox } from "./inbox.js";
 import { Mentions } from "./mentions.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Empty, Moment, ProjectName } from "./parts.js";
 import { focusCard, focusOn, stepAmong, titles } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { onRefresh, useRefresh } from "./refresh.js";
-import { go, latestOf, link, Store, useStore, viewLink } from "./store.js";
+import { isFollowing, onRefresh, useRefresh } from "./refresh.js";
+import { address, go, latestOf, link, Store, useStore, viewLink } from "./store.js";
 import { count, dayAfter, dayOf, hoursOf } from "./words.js";
-import { draftOf, isTeam, memberName, memberOf, projectOf } from "./workspace.js";
+import { draftOf, isMe, isTeam, memberName, memberOf, projectOf } from "./workspace.js";
 import { rights, workspace } from "./workspace.js";
 
 /** The lists in their order, with the acts of their keys. */
@@ -96,10 +96,11 @@ async function sendLeft() {
 let sending = Promise.resolve();
 const sendActs = () => (sending = sending.then(sendLeft));
 
-onRefresh(() => {
+onRefresh(async () => {
   const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]"); // from before the page was loaded again
   if (!acts.value.length) acts.replace(kept.map((act) => ({ ...act, isLeft: true })));
   void sendActs();
+  if (address.value.view === "today" && !today.value) await loadToday();
 });
 
 /** Deal with an entry, and move the focus to the next one. */
@@ -193,12 +194,21 @@ const section = (title, rows) =>
     <ul class="rows" aria-label=${title}>${rows}</ul>
   </section>`;
 
+/** Whether changes may concern what is shown, or what you have to do now. */
+function concernsToday({ tasks, concerns, has, inbox }) {
+  const isShown = ({ task }) => task && concerns(task.id);
+  const mayCome = ({ assignee_id, due_date, status }) =>
+    status === "in_progress" || (due_date && isMe({ id: assignee_id }));
+  const isOther = has("project") || has("meeting") || isNews(inbox);
+  return isOther || tasks.some(mayCome) || Object.values(today.value ?? {}).flat().some(isShown);
+}
+
 export function Today() {
   const [lists, done] = [useStore(today), useStore(acts)];
   const { isLoaded, projects } = useStore(workspace);
   const reload = () => loadToday().catch((error) => notifyFault(error, reload));
-  useEffect(() => void reload(), []);
-  useRefresh(loadToday);
+  useEffect(() => void (isFollowing() && reload()), []);
+  useRefresh((all) => concernsToday(all) && loadToday());
   const isEmpty = isLoaded && !projects.length;
   useEffect(() => {
     if (isEmpty)

@@ -86,7 +86,7 @@ export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
 
 /** Load the projects, and give each an angle on the colour wheel, far from its neighbours’ angles. */
-async function loadProjects() {
+export async function loadProjects() {
   const { projects } = await get("/projects");
   const ids = projects.map(({ id }) => id).sort();
   const withHue = (project) => ({ ...project, hue: (ids.indexOf(project.id) * 137.5) % 360 });
@@ -162,30 +162,27 @@ export const projectPairs = () => workspace.value.projects.map(({ id, name }) =>
 export const teamPairs = () =>
   activeMembers().flatMap(({ id, kind, full_name }) => (kind === "team" ? [[id, full_name]] : []));
 
-/** Load the figures of some projects again, or the list of all if there are many. */
-async function loadStats(ids) {
-  const known = ids.filter(projectOf);
-  if (known.length > 3) return loadProjects();
-  const found = await Promise.all(known.map((id) => get(`/projects/${id}`)));
-  const stats = Object.fromEntries(found.map((project) => [project.id, project.stats]));
-  const updated = (project) =>
-    stats[project.id] ? { ...project, stats: stats[project.id] } : project;
+/** The number of tasks with this status in the chosen project, or else in all active ones. */
+export function countOf(status) {
+  const projects = chosenProject() ? [chosenProject()] : projectsThatAre("active");
+  return projects.reduce((sum, { stats }) => sum + stats[status], 0);
+}
+
+/** Load the figures of a project again. */
+export async function loadStats(id) {
+  const { stats } = await get(`/projects/${id}`);
+  const updated = (project) => (project.id === id ? { ...project, stats } : project);
   workspace.set({ projects: workspace.value.projects.map(updated) });
 }
 
-onRefresh(({ changes, tasks, isPartial }) => {
-  const concerns = (name) => isPartial || changes.some(({ kind }) => kind === name);
-  const isGone = changes.some(({ kind, object }) => kind === "task" && !object);
-  const isAny = concerns("project") || isGone;
+onRefresh(({ tasks, isPartial, has }) => {
   const labels = new Set([...workspace.value.labels, ...tasks.flatMap((task) => task.labels)]);
   if (labels.size > workspace.value.labels.length) {
     workspace.set({ labels: [...labels].sort((one, other) => one.localeCompare(other)) });
   }
   return Promise.all([
-    concerns("member") && loadMembers(),
-    isAny && loadProjects(),
+    has("member") && loadMembers(),
     isPartial && loadLabels(),
-    ...(concerns("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
-    !isAny && tasks.length > 0 && loadStats([...new Set(tasks.map((task) => task.project_id))]),
+    ...(has("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
   ]);
 });

@@ -464,14 +464,14 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     expect(ui.card(board, "Of the first")).to_have_count(0)
     expect(todo).to_have_accessible_name("To do 180")
     cards = todo.locator(".card")
-    expect(cards).to_have_count(25)
-    assert all("limit=25" in url for url in asked)
+    expect(cards).to_have_count(20)
+    assert all("limit=20" in url for url in asked)
     assert 4 <= len(asked) <= 12  # four columns, and again since the tasks are new
     cards.last.scroll_into_view_if_needed()
-    expect(cards).to_have_count(125)
+    expect(cards).to_have_count(120)
     top = owner.make_task(second, title="On top")
     ui.refresh(board, "On top")  # which keeps what is shown
-    expect(cards).to_have_count(126)
+    expect(cards).to_have_count(121)
     more = todo.get_by_role("button", name="Show more")
     more.press("Enter")
     expect(cards).to_have_count(181)

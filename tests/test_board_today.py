@@ -115,6 +115,16 @@ def test_thirty_things_are_worked_off_by_keys_alone(desk, sign_in):
     assert statuses == ["done", "todo", "done"]
 
 
+def test_a_page_that_begins_with_today_loads_it_once(desk, sign_in):
+    page, asked = sign_in(desk.member.key), []
+    start = page.url.partition("#")[0]
+    page.goto("about:blank")
+    page.on("request", lambda request: asked.append(request.url.partition("?")[0].rpartition("/")[2]))
+    with page.expect_request("**/changes?*wait=*"):
+        page.goto(start)
+    assert asked[: asked.index("changes")].count("today") == 1
+
+
 def test_each_has_buttons_and_nothing_is_faulty(desk, sign_in):
     for make in (desk.ask, desk.submit, desk.mention, desk.due):
         make(f"To {make.__name__}")

@@ -73,7 +73,7 @@ def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(sign
     page.on("request", lambda request: asked.append(request.url))
     with page.expect_response("**/changes?*"):
         page.reload()
-    expect(own(page)).to_have_count(25)
+    expect(own(page)).to_have_count(20)
     expect(own(page).first).to_have_text("Due first")
     assert not [url for url in asked if "status=todo" in url]  # the board is loaded when it is shown
     ui.press(page, "Show more")
@@ -81,6 +81,38 @@ def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(sign
     expect(page.get_by_role("button", name="Show more")).to_be_hidden()
     ui.view(page, "Board")
     expect(ui.card(page, "Due first")).to_be_visible()
+
+
+@pytest.mark.parametrize("address", ["", "#view=mine", "#view=board", "#project={}"])
+def test_a_change_by_another_person_costs_at_most_three_requests(sign_in, ana, owner, project, address):
+    plain = {"project_id": project["id"], "title": "Further down"}
+    mine = plain | {"title": "On top", "assignee_id": ana.member["id"], "due_date": "2020-01-01"}
+    owner.data(owner.post("/tasks/batch", {"tasks": [mine] + [plain] * 49}), 201)
+    tasks = owner.data(owner.get("/tasks", project_id=project["id"], sort="rank", limit=50))["tasks"]
+    first, *_, below, last = tasks
+    all_changes = (
+        (below, {"priority": "high"}),
+        (last, {"status": "in_progress"}),
+        (first, {"title": "Renamed"}),
+    )
+    page, asked = sign_in(ana.key), []
+    start = page.url.partition("#")[0]
+    page.goto("about:blank")
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_request("**/changes?*wait=*"):
+        page.goto(start + address.format(project["id"]))
+    for task, fields in all_changes:
+        asked.clear()
+        owner.data(owner.patch(f"/tasks/{task['id']}/details", fields))
+        wait_until(lambda: page.evaluate("0") or (asked and "wait=" in asked[-1]))  # for the next change
+        is_hidden = task == below and address != "#view=board"  # it lists the latest change first
+        assert len(asked) <= (2 if is_hidden else 3)
+        lists = [url for url in asked if "/tasks?" in url]
+        assert len(lists) == (task == first and "mine" in address)
+    expect(ui.link(page, "Renamed")).to_be_visible()
+    if "project" in address:
+        expect(ui.column(page, "To do")).to_have_accessible_name("To do 49")
+        expect(ui.column(page, "In progress")).to_have_accessible_name("In progress 1")
 
 
 def test_find_lists_tasks_comments_projects_people_views_and_commands(board, owner, project):
