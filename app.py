@@ -392,10 +392,8 @@ def show_board() -> Response:
     """Show the board in a browser, and the addresses of this service to other programs."""
     base_url = request().config["SERVER"]["base_url"]
     if dict(request().accept_mimetypes).get("text/html"):
-        more, schemas_of_forms = request().success_headers, form_schemas(base_url)
-        shown = sign_in_by_proxy() or page(
-            "board.html", more=more, modules=MODULES, schemas=schemas_of_forms, now=now()
-        )
+        values: Row = {"modules": MODULES, "schemas": form_schemas(base_url), "now": now()}
+        shown = sign_in_by_proxy() or page("board.html", more=request().success_headers, **values)
     else:
         name = request().config["WORKSPACE"]["name"]
         text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"

@@ -170,9 +170,8 @@ class Demonstration:
         waiting: list[str] = []
         for number in range(self.recent):
             days = (number - self.recent) / 24
-            content = self.task_fields() | {
-                "labels": self.random.sample(LABEL_NAMES, self.random.randrange(3))
-            }
+            content = self.task_fields()
+            content["labels"] = self.random.sample(LABEL_NAMES, self.random.randrange(3))
             creator = self.teammate()
             task_id = Task.add(self.past(days, creator), **content)["id"]
             if number % 6 == 0:

@@ -406,9 +406,8 @@ def suggestion(text: str, program: str | None) -> str:
 
 MARKUP = [(mark, re.compile(rule, re.MULTILINE), new) for mark, rule, new in PROGRAMS["jira"]["markup"]]
 CODE = re.compile(r"\{(?:code|noformat)(?::(\w+)(?![\w=]))?[^{}\n]{0,200}\}")
-BRACES = re.compile(
-    r"\{(?:([*_+^~-])|(?:color|panel|anchor)(?::[^{}\n]{0,200})?)\}"
-)  # {*}bold{*}, {color:red}
+# {*}bold{*}, {color:red}
+BRACES = re.compile(r"\{(?:([*_+^~-])|(?:color|panel|anchor)(?::[^{}\n]{0,200})?)\}")
 LIST_ITEM = re.compile(r"^[*#-]{0,2}([*#-]) +(?=\S)", re.MULTILINE)
 # The beginning of an item in a to-do list of Vikunja's HTML.
 HTML_CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')

@@ -217,9 +217,8 @@ def send_link() -> bool:
     elif member["status"] != Member.ACTIVE:
         subject, what = f"{who} invites you to {name}", f"Join {name}"
     text = f"{what} with this link. It works once, until {local_time(link['expires_at'])}.\n\n"
-    text += (
-        f"{Invitation.link(mailing, token)}\n\nAnyone with this link can use it: do not forward this mail.\n"
-    )
+    text += f"{Invitation.link(mailing, token)}\n\n"
+    text += "Anyone with this link can use it: do not forward this mail.\n"
     if link["old_email"]:
         subject = f"Your address in {name}"
         text = f"{who} changed your address in {name} to {member['email']}.\n"

@@ -209,7 +209,7 @@ def _call_tool(request: Request, params: Row) -> Row:
     try:
         limit = request.app.tool_limit
         if limit and not (verdict := limit.hit(request.caller["id"])).allowed:
-            raise ToolError(TooMany.code, str(TooMany(verdict.seconds)))
+            raise ToolError(str(TooMany(verdict.seconds)), TooMany.code)
         TOOLS[name].check(arguments)
         text = to_json(TOOLS[name].run(ToolCall(request, arguments), **arguments)).decode()
         return {"content": [{"type": "text", "text": text}]}
@@ -251,7 +251,7 @@ TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict, "array"
 class ToolError(Exception):
     """An error of a tool or of the API: its code, what is wrong, and what the model can do."""
 
-    def __init__(self, code: str, message: str):
+    def __init__(self, message: str, code: str = "validation_error"):
         self.code, self.message = code, message
         super().__init__(f"{code}: {message}. Next: {NEXT_STEPS.get(code, 'tell a person')}.")
 
@@ -288,7 +288,7 @@ class Tool(NamedTuple):
             if problem := _mismatch(arguments[name], accepted[name]):
                 problems.append(f"{name}: {problem}")
         if problems:
-            raise ToolError("validation_error", "; ".join(problems))
+            raise ToolError("; ".join(problems))
 
 
 def _corrected(value: Any, schema: Row) -> Any:
@@ -501,7 +501,7 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     if found:
         shown = [f"{name} ({row['id']})" for name, row in zip(shown, found, strict=True)]
         problem = f"{quoted} may be any of: {', '.join(top(shown, 20))}"
-    raise ToolError("validation_error", f"{argument}: {problem}")
+    raise ToolError(f"{argument}: {problem}")
 
 
 # The tools ------------------------------------------------------------------------------------
@@ -547,7 +547,7 @@ class ToolCall:
         names = {name: ARGUMENTS[name] for name in ARGUMENTS.keys() - self.arguments.keys()}
         details = [(detail["field"], detail["message"]) for detail in error.get("details", [])[:10]]
         problems = [f"{names.get(field, field)}: {message}" for field, message in details]
-        raise ToolError(error["code"], "; ".join(problems) or error["message"])
+        raise ToolError("; ".join(problems) or error["message"], error["code"])
 
     def create(
         self, path: str, body: Row, find: Callable[[str], Row | None] | None = None, occasion: str = ""
@@ -597,7 +597,7 @@ class ToolCall:
 
     def milestone_id(self, project_id: str | None, wanted: str) -> str:
         if not project_id:
-            raise ToolError("validation_error", "milestone: give its project too")
+            raise ToolError("milestone: give its project too")
         milestones = self.get(f"/projects/{project_id}/milestones")["milestones"]
         return chosen("milestone", wanted, milestones, "title")["id"]
 
@@ -605,7 +605,7 @@ class ToolCall:
         """Return the path of the task with this number or id. Raises `ToolError`."""
         text = str(task_id).strip().removeprefix("#").lower()
         if not re.fullmatch(f"{schemas.TaskReference.NUMBER}|{schemas.Id.PATTERN.pattern}", text):
-            raise ToolError("validation_error", "task_id: must be a task's number; find_tasks shows it")
+            raise ToolError("task_id: must be a task's number; find_tasks shows it")
         return f"/tasks/{text}"
 
     def task(self, path: str) -> Row:
@@ -702,7 +702,7 @@ class ToolCall:
         **filters: Any,
     ) -> Row:
         if empty := [name for name, value in self.arguments.items() if value == ""]:
-            raise ToolError("validation_error", f"{', '.join(empty)}: must not be empty; leave it out")
+            raise ToolError(f"{', '.join(empty)}: must not be empty; leave it out")
         filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
         projects, members = self.every("projects"), self.every("members")
         of_project = {"project_id": chosen("project", project, projects, "name")["id"]} if project else {}
@@ -764,7 +764,7 @@ class ToolCall:
     def each(self, tasks: list[Any], do: Callable[[Any], Row]) -> Row:
         """Do this for each task; return the results and the errors."""
         if len(tasks) > MAX_TASKS:
-            raise ToolError("validation_error", f"at most {MAX_TASKS} tasks at once")
+            raise ToolError(f"at most {MAX_TASKS} tasks at once")
         done, refused = [], []
         for task in tasks:
             try:
@@ -790,10 +790,10 @@ class ToolCall:
             fields = {**tasks[-index - 1], "project": tasks[-index - 1].get("project") or project}
             TOOLS["create_task"].check(fields)
             if fields.pop("project") != project:
-                raise ToolError("validation_error", "project: must be the same for all tasks")
+                raise ToolError("project: must be the same for all tasks")
             blockers = fields.get("blocked_by", [])
             if missing := [number for number in blockers if number < 0 and number not in numbers]:
-                raise ToolError("validation_error", f"blocked_by: {missing[0]} was not created before")
+                raise ToolError(f"blocked_by: {missing[0]} was not created before")
             fields["blocked_by"] = [numbers.get(number, number) for number in blockers]
             row = self.created(project_id, fields, f" {index}")
             numbers[index] = row["number"]
@@ -831,7 +831,7 @@ class ToolCall:
                     except ToolError as error:
                         if error.code not in ("conflict", "not_found"):  # not only another agent was faster
                             raise
-        raise ToolError("not_found", "no task is ready: to do, yours or nobody's, and not blocked")
+        raise ToolError("no task is ready: to do, yours or nobody's, and not blocked", "not_found")
 
     def claimed(self, path: str, minutes: int | None) -> Row:
         """Claim the task, and return everything that is needed to begin with it."""
@@ -849,15 +849,13 @@ class ToolCall:
     )
     def update_task(self, task_id: int | str | list, if_version: int | None = None, **fields: Any) -> Row:
         if not fields:
-            raise ToolError("validation_error", "no change: give at least one field to change")
+            raise ToolError("no change: give at least one field to change")
         if isinstance(task_id, str) and "," in task_id:
             task_id = task_id.split(",")
         if not isinstance(task_id, list):
             return self.updated(task_id, fields, if_version)
         if if_version is not None:
-            raise ToolError(
-                "validation_error", "if_version: only works with one task; change tasks one by one"
-            )
+            raise ToolError("if_version: only works with one task; change tasks one by one")
         return self.each(task_id, lambda id: self.updated(id, fields))
 
     def updated(self, task_id: int | str, fields: Row, if_version: int | None = None, tries: int = 5) -> Row:
@@ -871,7 +869,7 @@ class ToolCall:
             changed["metadata"] = {k: value for k, value in merged if value is not None or k not in given}
         if fields.keys() & {"add_blocked_by", "remove_blocked_by"}:
             if "blocked_by" in fields:
-                raise ToolError("validation_error", "blocked_by: replaces the list; do not add or remove too")
+                raise ToolError("blocked_by: replaces the list; do not add or remove too")
             added, removed = body.pop("add_blocked_by", []), body.pop("remove_blocked_by", [])
             old = [blocking["number"] for blocking in task["blocked_by"]]
             changed["blocked_by"] = added + [number for number in old if number not in added + removed]
@@ -903,7 +901,7 @@ class ToolCall:
                 self.comment(path, comment, f" version {task['version']}")
         except ToolError as error:
             done = f"; the task is {task['status']}, without this comment"
-            raise ToolError(error.code, error.message + done) from error
+            raise ToolError(error.message + done, error.code) from error
         return self.full(task) | note
 
     @tool(

@@ -501,9 +501,8 @@ class Import:
                 continue
             if row:
                 changed = {name: comment[name] for name in ("author_id", "edited_at") if name in comment}
-                Comment.rewrite(
-                    self.transaction, Comment.of_task(task["id"], row["id"]), content=text, **changed
-                )
+                row = Comment.of_task(task["id"], row["id"])
+                Comment.rewrite(self.transaction, row, content=text, **changed)
             else:
                 Comment.store(self.transaction, task, text, **comment)
             self.changed.add(task["id"])

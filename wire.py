@@ -103,9 +103,8 @@ class Request(werkzeug.Request):
         super().__init__(environ, populate_request=False)
         self.app, self.start_response = app, start_response  # the app is `app.Service`
         self.started = time.perf_counter()
-        self.request_id: str = (
-            environ.get("tasks.request_id") or new_request_id()
-        )  # an agent's tool call has one
+        # An agent's tool call has one.
+        self.request_id: str = environ.get("tasks.request_id") or new_request_id()
         self.endpoint: str = OTHER  # the view's, which the metrics count by
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
         self.caller: Any = None  # the member whose key was sent, with the key's scope
