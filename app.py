@@ -1049,9 +1049,7 @@ def list_attachments(id: str) -> Row:
 
 
 @api.post("/tasks/<task:id>/attachments")
-@operation(
-    schemas.UPLOAD, schemas.AttachmentShown, reads="file", status=201, headers=("Location",), **OF_WORK
-)
+@operation(schemas.UPLOAD, schemas.AttachmentShown, reads="file", **OF_A_NEW_ROW, scope="agent")
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task, sent as the part `file` of a form."""
     return Attachment.add(transaction, id, **file)

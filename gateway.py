@@ -624,10 +624,8 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
 
 
 def _with_tasks(flow: Row) -> Row:
-    return {
-        "flow": show_flow(flow),
-        "tasks": [show_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])],
-    }
+    tasks = [show_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])]
+    return {"flow": show_flow(flow), "tasks": tasks}
 
 
 def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields: Any) -> Outcome:

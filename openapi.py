@@ -441,16 +441,18 @@ def _intake(converter: Any) -> dict[str, Any]:
     }
     responses["200"]["description"] = "Done."
     responses["404"]["content"]["text/plain"] = {}  # if the route does not exist
-    route = {"type": "string"}
-    description = "The id of a configured route."
+    route = {
+        "name": "routeId",
+        "in": "path",
+        "required": True,
+        "description": "The id of a configured route.",
+    }
     return {
         "operationId": "drive_flow",
         "summary": "Drive managed flows, on a route of the agent gateway.",
         "description": FLOWS,
         "tags": ["gateway"],
-        "parameters": [
-            {"name": "routeId", "in": "path", "required": True, "description": description, "schema": route}
-        ],
+        "parameters": [route | {"schema": {"type": "string"}}],
         "security": [{"route": []}, {"routeHeader": []}],
         "requestBody": {
             "required": True,

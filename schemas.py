@@ -818,17 +818,15 @@ def field_of(kind: Any) -> fields.Field:
 
 def field_of_column(column: Any) -> fields.Field:
     """Return the field of a response that shows this column of a table."""
-    kind: Any = str
+    if isinstance(column, ChoiceField):
+        return Choice(column.choices, allow_none=column.null)
+    kind: Any = Moment if column.column_name.endswith(("_at", "_date", "_until")) else str
     if column.name == "id" or isinstance(column, ForeignKeyField):
         kind = Id
     elif isinstance(column, IntegerField):
         kind = int
     elif isinstance(column, EncodedJSONField):
         kind = dict
-    elif isinstance(column, ChoiceField):
-        return Choice(column.choices, allow_none=column.null)
-    elif column.column_name.endswith(("_at", "_date", "_until")):
-        kind = Moment
     return field_of(kind | None if column.null else kind)
 
 

@@ -113,9 +113,8 @@ class Request(werkzeug.Request):
         self.every_header: list[tuple[str, str]] = []  # for successes and errors
         self.deadline: limits.SocketDeadline | None = None  # for sending the response
         self.waited = 0.0  # seconds in `awaited`
-        self.unread = (
-            environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
-        )
+        has_length = environ.get("CONTENT_LENGTH", "0") not in ("", "0")
+        self.unread = has_length or "HTTP_TRANSFER_ENCODING" in environ
 
     @property
     def config(self) -> Mapping[str, Any]:
