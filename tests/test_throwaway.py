@@ -48,10 +48,10 @@ def environment_in(folder):
 
 
 def content(database):
-    """The content without hidden activity, which the server prunes some time after its start."""
+    """The content without hidden activity and old notices, which are pruned some time after the start."""
     with closing(sqlite3.connect(database)) as connection:
         shown = connection.execute("SELECT * FROM activity WHERE is_hidden IS NULL").fetchall()
-    return whole_content(database) | {"activity": shown}
+    return whole_content(database) | {"activity": shown, "notice": []}
 
 
 @contextmanager
