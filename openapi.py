@@ -441,18 +441,14 @@ def _intake(converter: Any) -> dict[str, Any]:
     }
     responses["200"]["description"] = "Done."
     responses["404"]["content"]["text/plain"] = {}  # if the route does not exist
-    route = {
-        "name": "routeId",
-        "in": "path",
-        "required": True,
-        "description": "The id of a configured route.",
-    }
+    route: Row = {"name": "routeId", "in": "path", "required": True}
+    route |= {"description": "The id of a configured route.", "schema": {"type": "string"}}
     return {
         "operationId": "drive_flow",
         "summary": "Drive managed flows, on a route of the agent gateway.",
         "description": FLOWS,
         "tags": ["gateway"],
-        "parameters": [route | {"schema": {"type": "string"}}],
+        "parameters": [route],
         "security": [{"route": []}, {"routeHeader": []}],
         "requestBody": {
             "required": True,
