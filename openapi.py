@@ -425,9 +425,7 @@ def _intake(converter: Any) -> dict[str, Any]:
         "required": ["ok", "routeId", "result"],
         "properties": {
             "ok": {"type": "boolean"},
-            "routeId": {"type": "string"},
-            "code": {"type": "string"},
-            "error": {"type": "string"},
+            **dict.fromkeys(("routeId", "code", "error"), {"type": "string"}),
             "result": converter.resolve_nested_schema(FlowResultShown),
         },
     }
@@ -441,6 +439,7 @@ def _intake(converter: Any) -> dict[str, Any]:
     }
     responses["200"]["description"] = "Done."
     responses["404"]["content"]["text/plain"] = {}  # if the route does not exist
+    content = {"application/json": {"schema": taken, "examples": examples}}
     route: Row = {"name": "routeId", "in": "path", "required": True}
     route |= {"description": "The id of a configured route.", "schema": {"type": "string"}}
     return {
@@ -450,9 +449,6 @@ def _intake(converter: Any) -> dict[str, Any]:
         "tags": ["gateway"],
         "parameters": [route],
         "security": [{"route": []}, {"routeHeader": []}],
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": taken, "examples": examples}},
-        },
+        "requestBody": {"required": True, "content": content},
         "responses": responses,
     }
