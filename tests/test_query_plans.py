@@ -121,8 +121,8 @@ def copied(request, seeded):
     copy = seeded.folder / f"{request.param}.db"
     with closing(sqlite3.connect(seeded.database)) as original, closing(sqlite3.connect(copy)) as database:
         original.backup(database)
-        is_before = request.param == "before ANALYZE"
-        database.execute("DROP TABLE IF EXISTS sqlite_stat1" if is_before else "ANALYZE")
+        last = "ANALYZE" if request.param == "after ANALYZE" else "DROP TABLE IF EXISTS sqlite_stat1"
+        database.executescript(f"DELETE FROM notice; {last}")  # SQLite scans a table of two rows
     return copy
 
 

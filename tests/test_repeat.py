@@ -293,7 +293,7 @@ def test_after_a_kill_a_task_is_open_or_done_with_one_that_follows_it(launch):
         try:
             for task in some:
                 client.post(f"/tasks/{task['id']}/complete")
-        except requests.ConnectionError:
+        except requests.RequestException:  # with or without the beginning of an answer
             return
 
     def kill():
