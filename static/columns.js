@@ -229,8 +229,13 @@ export function showAt(...tasks) {
 
 /** Load columns again and show them together, so that no card is ever in two of them. */
 async function loadTogether(some) {
+  const [place, loads] = [loaded, []];
   for (const column of some) column.loads += 1;
-  const results = await Promise.allSettled(some.map((column) => column.load()));
+  for (const column of some) {
+    loads.push(place === loaded ? column.load() : null);
+    if (address.value.q) await Promise.allSettled(loads); // the server refuses a member's third search at once
+  }
+  const results = await Promise.allSettled(loads);
   for (const column of some) column.loads -= 1;
   const before = columns.flatMap((column) => column.value.tasks);
   for (const { value: show } of results) show?.();

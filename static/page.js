@@ -63,11 +63,14 @@ function chooseView() {
 async function start() {
   const begun = serverTime();
   const loads = [chooseView(), loadSession().then(returnToPlace), loadWorkspace(), loadInbox()];
-  await Promise.all([...loads, !address.value.view && loadBoard()]);
+  await Promise.all([...loads, !address.value.view && beginBoard()]);
   startRefresh(begun);
 }
 
-const begin = () => start().catch((error) => error.status !== 401 && notifyFault(error, begin));
+const notifyStart = (error, retry) => error.status !== 401 && notifyFault(error, retry);
+const begin = () => start().catch((error) => notifyStart(error, begin));
+/** Load the board. If that fails, changes are followed nevertheless, and then it is loaded again. */
+const beginBoard = () => loadBoard().catch((error) => notifyStart(error, beginBoard));
 
 /** Ask for a sign-in link by mail. The answer does not reveal whose addresses are known. */
 function MailedLink() {

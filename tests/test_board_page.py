@@ -130,7 +130,7 @@ def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_w
         expect(ui.card(board, "Paint the fence").get_by_role("img", name=name)).to_be_visible()
     expect(board.get_by_role("link", name="Paint the fence")).to_be_focused()
     expect(ui.notice(board)).to_contain_text("Created “Paint the fence”.")
-    (task,) = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    (task,) = owner.read("/tasks", project_id=project["id"])["tasks"]
     assert (task["description"], task["priority"]) == ("Green.\nTwice.", "high")
     assert task["due_date"] == "2099-12-01T23:59:59.999Z"
     expect(board.locator("#projects [aria-current]")).to_have_attribute("title", "0 of 1 done")
@@ -190,7 +190,7 @@ def test_a_new_task_takes_the_filters_and_its_milestone_the_chosen_project(board
     other = owner.make_project(name="With others")
     made = {}
     for one, title in ((project, "Ours"), (other, "Theirs")):
-        made[title] = owner.data(owner.post(f"/projects/{one['id']}/milestones", {"title": title}), 201)["id"]
+        made[title] = owner.make(f"/projects/{one['id']}/milestones", {"title": title})["id"]
     ui.show(board, f"project={project['id']}&person={ana.member['id']}&milestone={made['Ours']}&priority=low")
     ui.refresh(board)
     dialog = ui.new_task(board)
@@ -202,7 +202,7 @@ def test_a_new_task_takes_the_filters_and_its_milestone_the_chosen_project(board
     ui.pick(dialog, "Milestone", "Theirs")
     ui.fill_in(dialog, {"Title": "Elsewhere"}, "Create task")
     expect(dialog).to_be_hidden()
-    (task,) = owner.data(owner.get("/tasks", project_id=other["id"]))["tasks"]
+    (task,) = owner.read("/tasks", project_id=other["id"])["tasks"]
     assert (task["milestone_id"], task["assignee_id"]) == (made["Theirs"], ana.member["id"])
     ui.show(board, "person=none")
     ui.refresh(board)
@@ -259,7 +259,7 @@ def test_days_are_the_workspaces(sign_in, launch):
     ui.pick(new, "Due date", "2098-07-02")
     ui.press(new, "Create task")
     expect(ui.card(page, "By the page")).to_contain_text("2 Jul 2098")
-    (made,) = owner.data(owner.get("/tasks", q="By the page"))["tasks"]
+    (made,) = owner.read("/tasks", q="By the page")["tasks"]
     assert made["due_date"] == "2098-07-02T11:59:59.999Z"
     expect(ui.card(page, "By the API")).to_contain_text("3 Jan 2098")
     dialog = ui.opened(page, "By the API")
@@ -361,8 +361,8 @@ def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, own
 
 
 def test_filters_survive_a_reload_and_find_no_task_of_an_archived_project_among_all(board, owner, project):
-    mine = {"assignee_id": owner.data(owner.get("/me"))["member"]["id"]}
-    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Roofed"}), 201)
+    mine = {"assignee_id": owner.read("/me")["member"]["id"]}
+    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Roofed"})
     owner.make_task(project, title="Fix the roof", priority="urgent", milestone_id=milestone["id"], **mine)
     owner.make_task(project, title="Fix the door", due_date="2020-01-02")
     ui.refresh(board)
@@ -395,7 +395,7 @@ def test_filters_survive_a_reload_and_find_no_task_of_an_archived_project_among_
     owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
     ui.refresh(board)
     expect(ui.card(board, "Fix the roof")).to_have_count(0)
-    total = owner.data(owner.get("/tasks", limit=1, archived="false"))["pagination"]["total"]
+    total = owner.read("/tasks", limit=1, archived="false")["pagination"]["total"]
     expect(board.locator("#projects a").first).to_have_attribute("title", re.compile(f"of {total} done"))
 
 
@@ -416,7 +416,7 @@ def test_projects_are_made_and_unarchived_on_the_page(sign_in, launch):
     ui.press(page, "Create project")
     expect(page.get_by_role("heading", level=1)).to_have_text("Attic")
     expect(page.get_by_text("Archived", exact=True)).to_be_hidden()
-    (archived,) = owner.data(owner.get("/projects"))["projects"]
+    (archived,) = owner.read("/projects")["projects"]
     owner.make_project(name="Zoo")
     task = owner.make_task(archived, title="Dusty")
     owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
@@ -486,12 +486,27 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     expect(board.get_by_role("option", name="a label among many")).to_be_visible()
 
 
+def test_a_board_that_fails_in_part_is_followed_and_searched_column_by_column(board, owner, project):
+    owner.make_task(project, title="Late")
+    todo, events = re.compile("status=todo"), []
+    board.route(todo, lambda route: route.fulfill(status=503))
+    board.reload()
+    expect(ui.fault(board)).to_contain_text("The server answered 503")
+    board.unroute(todo)
+    ui.refresh(board, "Late")
+    for name, sign in (("request", "+"), ("response", "-")):
+        board.on(name, lambda seen, sign=sign: events.append(sign) if "q=late" in seen.url else None)
+    board.get_by_label("Search").fill("late")
+    wait_until(lambda: board.evaluate("0") or len(events) == 8)
+    assert "".join(events) == "+-" * 4  # the server refuses a member's third search at once
+
+
 @pytest.mark.parametrize("role", ["client", "a key that may only read"])
 def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project, role):
     task = owner.make_task(project, title="Look at me")
     owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
     body = {"name": "reader", "scope": "read"}
-    key = join("client").key if role == "client" else owner.data(owner.post("/keys", body), 201)["api_key"]
+    key = join("client").key if role == "client" else owner.make("/keys", body)["api_key"]
     page = sign_in(key, f"#project={project['id']}")
     expect(ui.card(page, "Look at me")).to_have_attribute("draggable", "false")
     expect(page.get_by_text("This project is archived")).to_be_visible()
@@ -506,7 +521,7 @@ def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project,
     if role == "client":
         ui.comment(dialog, "I may say this")
         expect(dialog.locator(".comment[aria-busy=false]")).to_contain_text("I may say this")
-        assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 1
+        assert len(owner.read(f"/tasks/{task['id']}/comments")["comments"]) == 1
     else:
         expect(dialog.get_by_label("New comment")).to_be_hidden()
     ui.show(page, "view=webhooks")
@@ -519,7 +534,7 @@ def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project,
 def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, project):
     owner.make_task(project, title="W" * 200, priority="urgent", due_date="2020-01-02")
     task = owner.make_task(project, title="Talk", priority="high", due_date="2099-01-02")
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "x" * 300}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "x" * 300})
     page = browse(refusals=True, own=True)
     page.goto(f"{server.base}/#project={project['id']}")
     expect(page.get_by_text("Sign in with an API key")).to_be_visible()
@@ -717,12 +732,12 @@ def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, serve
     expect(page.get_by_label("Search", exact=True)).to_have_value("price")  # as in the view before
     ui.show(page, f"#project={project['id']}&task={task['number']}")
     expect(page.get_by_role("dialog", name="Price list")).to_be_visible()
-    for key in owner.data(owner.get("/keys"))["keys"]:
+    for key in owner.read("/keys")["keys"]:
         if key["is_session"]:
             owner.data(owner.delete(f"/keys/{key['id']}"))
     ui.refresh(page)
     expect(page.get_by_text("Sign in with an API key")).to_be_visible()
-    invitation = owner.data(owner.post(f"/members/{owner.member['id']}/invitation"), 201)
+    invitation = owner.make(f"/members/{owner.member['id']}/invitation")
     page.goto(server.base + invitation["enrollment_link"].removeprefix("http://127.0.0.1:8000"))
     ui.press(page, "Sign in to Workspace")
     expect(page.get_by_role("dialog", name="Price list")).to_be_visible()
