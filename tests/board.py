@@ -49,7 +49,7 @@ def press(place, name):
 
 
 def stored(owner, task):
-    return owner.data(owner.get(f"/tasks/{task['id']}"))
+    return owner.read(f"/tasks/{task['id']}")
 
 
 def new_task(page):

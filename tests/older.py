@@ -85,9 +85,6 @@ def row_id(table: str, number: int) -> str:
     return uuid7(FIRST_TICK + number, crc32(table.encode()))
 
 
-# Interruptions --------------------------------------------------------------------------------
-
-
 def upgrade(path: Path, kill_at: int | None = None) -> int:
     """Do in a process of its own what a start does; return how many statements changed something.
 

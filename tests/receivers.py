@@ -100,9 +100,6 @@ class Proxy(Hostile):
                     break
 
 
-# Their behaviour ------------------------------------------------------------------------------
-
-
 def stop_after(content: bytes) -> Behaviour:
     """Send this, and then nothing until the sender ends the connection."""
 

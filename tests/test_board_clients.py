@@ -28,7 +28,7 @@ def test_an_owner_says_which_projects_a_client_sees(sign_in, owner):
     expect(form).to_contain_text("This client sees the chosen projects")
     form.get_by_role("button", name="Create").click()
     expect(page.get_by_role("dialog", name="Invitation")).to_be_visible()
-    members = owner.data(owner.get("/members"))["members"]
+    members = owner.read("/members")["members"]
     (carla,) = [member for member in members if member["full_name"] == "Carla Client"]
     assert carla["project_ids"] == [seen["id"]]
     page.keyboard.press("Escape")
@@ -40,7 +40,7 @@ def test_an_owner_says_which_projects_a_client_sees(sign_in, owner):
     expect(form).to_contain_text("reads everything")
     form.get_by_role("button", name="Save changes").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert owner.data(owner.get(f"/members/{carla['id']}"))["project_ids"] is None
+    assert owner.read(f"/members/{carla['id']}")["project_ids"] is None
     ui.check_page(page)
     assert other["id"] not in str(carla)
 

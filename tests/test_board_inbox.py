@@ -15,7 +15,7 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
     expect(page).to_have_title(re.compile(r"^\(1\) "))
     assert page.locator("link[rel=icon]").get_attribute("href").endswith("icon-unread.svg")
     expect(ui.card(page, "Check the prices").get_by_role("img", name="New for you")).to_be_visible()
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Today, @Mia Meier?"}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "Today, @Mia Meier?"})
     ui.refresh(page)
     page.get_by_role("link", name="Inbox 2 unread").click()
     ui.check_page(page)
@@ -30,7 +30,7 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
         page.keyboard.press(key)
         expect(page.get_by_role("dialog", name="Check the prices")).to_have_count(shown)
     ui.press(page.get_by_role("dialog"), "Close")
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Tomorrow?"}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "Tomorrow?"})
     ui.refresh(page)
     expect(page.get_by_role("link", name="Inbox 1 unread")).to_be_visible()
     ui.press(page, "Mark all as read")
@@ -64,7 +64,7 @@ def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, own
     expect(names).to_have_count(0)
     ui.press(dialog, "Send")
     expect(dialog.locator(".comment[aria-busy=false]")).to_contain_text("Ask @Nia Noor or @Nax Noor")
-    (sent,) = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    (sent,) = owner.read(f"/tasks/{task['id']}/comments")["comments"]
     assert set(sent["mentions"]) == {nia.member["id"], max_.member["id"]}
 
 

@@ -59,7 +59,7 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     order = ["Cyd", "Ada", "Dot", "Bob"]
 
     def listed():
-        tasks = owner.data(owner.get("/tasks", project_id=project["id"], sort="rank"))["tasks"]
+        tasks = owner.read("/tasks", project_id=project["id"], sort="rank")["tasks"]
         return [task["title"] for task in tasks]
 
     wait_until(lambda: listed() == order)

@@ -42,7 +42,7 @@ def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server
     form = check_form(page, "Edit: Ida Ilves", "Ida Ilves")
     ui.fill_in(form, {"Role": "Admin", "Phone": "+351 1"}, "Save changes")
     expect(ui.row(page, "Ida Ilves")).to_contain_text("Admin")
-    assert ida.data(ida.get("/me"))["member"]["phone_number"] == "+351 1"
+    assert ida.read("/me")["member"]["phone_number"] == "+351 1"
     ui.press(page, "Sign-in link: Ida Ilves")
     assert "/enroll/" in ui.secret(page, "Sign-in link for Ida Ilves")
     ui.drop(page, "Remove: Tom Toll")
@@ -80,7 +80,7 @@ def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign
     expect(ui.row(page, "CI")).to_contain_text("until 1 Jan 2099")
     assert key not in page.content()
     program = server.client(key)
-    assert program.data(program.get("/me"))["key"]["scope"] == "read"
+    assert program.read("/me")["key"]["scope"] == "read"
     ui.drop(page, "Revoke: CI")
     expect(ui.row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
@@ -108,14 +108,14 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     expect(heading).to_have_count(1)
     expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
     expect(ui.row(page, "Call")).to_contain_text("Room 7")
-    (meeting,) = eva.data(eva.get("/meetings"))["meetings"]
+    (meeting,) = eva.read("/meetings")["meetings"]
     assert meeting["starts_at"] == "2099-01-01T01:30:00.000Z"
     assert meeting["ends_at"] == "2099-01-01T02:30:00.000Z"
     ui.fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
     expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
     long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
     past = {"title": "Kick-off", "starts_at": long_ago, "description": "Bring *tea*."}
-    eva.data(eva.post("/meetings", past), 201)
+    eva.make("/meetings", past)
     ui.refresh(page)
     expect(page.get_by_role("heading", name="Past")).to_be_visible()
     ui.press(page, "Kick-off")  # which is read before it is changed
@@ -131,7 +131,7 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
 
 
 def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
-    owner.data(owner.post("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}}), 201)
+    owner.make("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}})
     page = sign_in(join("client").key, "#view=whiteboards")
     dialog = check_form(page, "Open: Map", "Map")
     expect(dialog.locator("em")).to_have_text("Here")
@@ -141,8 +141,8 @@ def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
 
 def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
     content = {"text": "old", "shapes": [1]}
-    made = owner.data(owner.post("/whiteboards", {"title": "Both", "content": content}), 201)
-    owner.data(owner.post("/whiteboards", {"title": "Drawing", "content": {"shapes": [2]}}), 201)
+    made = owner.make("/whiteboards", {"title": "Both", "content": content})
+    owner.make("/whiteboards", {"title": "Drawing", "content": {"shapes": [2]}})
     page = sign_in(address="#view=whiteboards")
     ui.press(page, "Edit: Drawing")
     dialog = page.get_by_role("dialog", name="Drawing")
@@ -165,7 +165,7 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
     expect(dialog).not_to_be_visible()
     ui.press(page, "Both")
     expect(dialog.get_by_role("heading", name="new")).to_be_visible()
-    saved = owner.data(owner.get(f"/whiteboards/{made['id']}"))
+    saved = owner.read(f"/whiteboards/{made['id']}")
     assert saved["content"] == {"text": "# new", "shapes": [1]}
 
 
@@ -173,7 +173,7 @@ def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     page = sign_in(address=f"#view=project&project={project['id']}")
     ui.fill_in(check_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
     expect(ui.row(page, "Beta")).to_contain_text("0 of 0 tasks done")
-    (milestone,) = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
+    (milestone,) = owner.read(f"/projects/{project['id']}/milestones")["milestones"]
     owner.make_task(project, title="Of it", milestone_id=milestone["id"])
     owner.make_task(project, title="Another")
     ui.refresh(page)

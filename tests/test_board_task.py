@@ -114,7 +114,7 @@ def test_a_wrong_field_is_named_and_stays_until_it_is_discarded(board, owner, pr
 def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     task = owner.make_task(project, title="Talk")
     ana = join(full_name="Ana Lima")
-    ana.data(ana.post(f"/tasks/{task['id']}/comments", {"content": "Mine, not yours"}), 201)
+    ana.make(f"/tasks/{task['id']}/comments", {"content": "Mine, not yours"})
     dialog = ui.opened(board, "Talk")
     comments = dialog.get_by_role("list", name="Comments").get_by_role("listitem")
     expect(comments).to_have_count(1)
@@ -125,7 +125,7 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     expect(dialog.get_by_label("New comment")).to_have_value("")
     dialog.get_by_label("New comment").fill("a draft")
     comments.last.get_by_role("button", name="Edit").focus()
-    ana.data(ana.post(f"/tasks/{task['id']}/comments", {"content": "Another"}), 201)
+    ana.make(f"/tasks/{task['id']}/comments", {"content": "Another"})
     ui.refresh(board)
     expect(comments).to_have_count(3)
     expect(comments.nth(1).get_by_role("button", name="Edit")).to_be_focused()
@@ -146,7 +146,7 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     ui.press(ui.notice(board), "Undo")
     expect(comments).to_have_count(3)
     ui.drop(board, "Delete", comments.nth(1))
-    left = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    left = owner.read(f"/tasks/{task['id']}/comments")["comments"]
     assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
     expect(history_of(dialog)).to_contain_text("deleted a comment")
 
@@ -160,14 +160,14 @@ def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board,
         ui.press(dialog, "Saving…")
     expect(dialog.get_by_role("list", name="Comments").get_by_role("listitem")).to_have_count(2)
     expect(dialog.get_by_label("New comment")).to_have_value("")
-    sent = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    sent = owner.read(f"/tasks/{task['id']}/comments")["comments"]
     assert [comment["content"] for comment in sent] == ["First", "Second"]
 
 
 def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(board, owner, project):
     title = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
     task = owner.make_task(project, title=title, description=title)
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": title}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": title})
     dialog = ui.opened(board, title)
     expect(dialog.get_by_label("Title")).to_have_value(title)
     expect(dialog.locator(".text").first).to_have_text(title)
@@ -195,7 +195,7 @@ def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(b
 
 def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
     task = owner.make_task(project, title="Written", description=MARKDOWN)
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": MARKDOWN}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": MARKDOWN})
     dialog = ui.opened(board, "Written")
     expect(dialog.locator(".text")).to_have_count(2)
     for text in dialog.locator(".text").all():
@@ -216,7 +216,7 @@ def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, p
     ]
     task = owner.make_task(project, title="Hard", description=("*a* " * 400 + "\n\n") * 4 + "*b*")
     for text in hard:
-        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
+        owner.make(f"/tasks/{task['id']}/comments", {"content": text})
     dialog = ui.opened(board, "Hard")
     paragraphs = dialog.locator(".text > *")  # of the description alone
     expect(paragraphs).to_have_count(5)
@@ -229,7 +229,7 @@ def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(boar
     document = (ROOT / "README.md").read_text() + "\n"
     prose = "**Prose**, and so on. " * 90
     task = owner.make_task(project, title="Long", description=document * (48_000 // len(document)) + prose)
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "*One*"}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "*One*"})
     board.evaluate("""async () => {
         const { Lexer } = await import(new URL("marked.js", document.scripts[0].src));
         const lex = Lexer.prototype.blockTokens;
@@ -243,7 +243,7 @@ def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(boar
     expect(dialog.locator(".text > p").nth(-2).locator("strong")).to_have_count(90)
     board.evaluate("window.read = []")
     for text in ("*Two*", "*Three*"):
-        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
+        owner.make(f"/tasks/{task['id']}/comments", {"content": text})
         ui.refresh(board)
     expect(dialog.locator(".text em", has_text="Three")).to_be_visible()
     assert board.evaluate("window.read") == ["*Two*", "*Thre"]
@@ -392,7 +392,7 @@ def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missin
     late, quick = (owner.make_task(project, title=title) for title in ("Late", "Quick"))
     owner.data(owner.patch(f"/tasks/{late['id']}", {"status": "review"}))
     for task in (late, quick):
-        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"On {task['title']}"}), 201)
+        owner.make(f"/tasks/{task['id']}/comments", {"content": f"On {task['title']}"})
     with ui.held(board, f"**/tasks/{late['id']}/comments"):
         with board.expect_request(f"**/tasks/{late['id']}/comments"):
             ui.show(board, f"project={project['id']}&task={late['id']}")
@@ -403,7 +403,7 @@ def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missin
     expect(dialog.get_by_role("list", name="Comments")).not_to_contain_text("On Late")
     ui.comment(dialog, "To the quick one")
     expect(dialog.locator(".comment[aria-busy=false]").last).to_contain_text("To the quick one")
-    assert len(owner.data(owner.get(f"/tasks/{quick['id']}/comments"))["comments"]) == 2
+    assert len(owner.read(f"/tasks/{quick['id']}/comments")["comments"]) == 2
     ui.refresh(board)  # which the next one would meet otherwise
     board.route(f"**/tasks/{late['id']}/**", lambda route: route.abort())
     board.go_back()
@@ -439,7 +439,7 @@ def test_a_task_has_a_number_and_says_what_blocks_it(board, owner, project):
 
 def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, server):
     task = owner.make_task(project, title="Sized")
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Large"}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "Large"})
 
     def widen(route):
         """As if the API took two fields more."""
@@ -474,7 +474,7 @@ def test_what_someone_else_does_is_shown_and_what_is_typed_stays(board, owner, p
     dialog = ui.opened(board, "Shared")
     text = dialog.get_by_label("New comment")
     text.fill("I am typing")
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Meanwhile"}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "Meanwhile"})
     ui.refresh(board)
     expect(dialog.get_by_role("list", name="Comments")).to_contain_text("Meanwhile")
     expect(text).to_have_value("I am typing")
@@ -581,7 +581,7 @@ def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board
     ui.press(alert, "Try again")
     expect(text).to_have_value("")
     assert [answer.status for answer in lost] == [201]
-    assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 2
+    assert len(owner.read(f"/tasks/{task['id']}/comments")["comments"]) == 2
 
 
 def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, project):
@@ -646,7 +646,7 @@ def test_a_rule_is_chosen_in_words_and_what_follows_is_linked(board, owner, proj
     card = ui.card(board, "Water the plants")
     expect(card.get_by_role("img", name="Repeats")).to_have_attribute("title", "Every second Tuesday")
     dialog = ui.opened(board, "Water the plants")
-    task = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"][0]
+    task = owner.read("/tasks", project_id=project["id"])["tasks"][0]
     assert (task["repeat"], task["due_date"][:10]) == ("FREQ=WEEKLY;INTERVAL=2", "2031-01-07")
     ui.pick(dialog, "Counts from", "The day when it is done")
     expect(ui.message(dialog)).to_have_text("Saved.")

@@ -59,7 +59,7 @@ def test_who_wrote_a_comment_ticks_its_boxes(board, sign_in, owner, project, joi
         expect(dialog.get_by_role("checkbox", name=name, exact=True)).to_be_checked()
     done = "- [x] one\n- [x] two"
     path = f"/tasks/{task['id']}/comments"
-    wait_until(lambda: owner.data(owner.get(path))["comments"][0]["content"] == done or board.evaluate("0"))
+    wait_until(lambda: owner.read(path)["comments"][0]["content"] == done or board.evaluate("0"))
     page = sign_in(join("client").key, f"#task={task['number']}")
     for name in ("one", "no client's"):
         expect(page.get_by_role("checkbox", name=name, exact=True)).to_be_disabled()

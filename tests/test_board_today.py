@@ -22,7 +22,7 @@ class Desk:
         self.project = owner.make_project(name=f"Of {self.name}")
 
     def say(self, client, task, content, **fields):
-        return client.data(client.post(f"/tasks/{task['id']}/comments", {"content": content} | fields), 201)
+        return client.make(f"/tasks/{task['id']}/comments", {"content": content} | fields)
 
     def ask(self, title):
         task = self.colleague.make_task(self.project, title=title)
@@ -46,16 +46,16 @@ class Desk:
         return self.owner.make_task(self.project, title=title, **fields)
 
     def waiting(self):
-        lists = self.member.data(self.member.get("/today"))
+        lists = self.member.read("/today")
         kinds = ("questions", "reviews", "mentions", "due")
         return [entry["task"]["title"] for kind in kinds for entry in lists[kind]]
 
     def unread(self):
-        notices = self.member.data(self.member.get("/inbox"))["notices"]
+        notices = self.member.read("/inbox")["notices"]
         return {notice["task"]["title"] for notice in notices if not notice["read_at"]}
 
     def said(self, task):
-        comments = self.owner.data(self.owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+        comments = self.owner.read(f"/tasks/{task['id']}/comments")["comments"]
         return [comment["content"] for comment in comments]
 
 

@@ -38,7 +38,7 @@ def test_ones_own_tasks_are_ordered_and_completed(sign_in, ana, owner, project):
     expect(own(page)).to_have_text(["Late", "Far", "Second", "First", "Third"])
 
     def ranked():
-        tasks = owner.data(owner.get(f"/tasks?sort=rank&project_id={project['id']}"))["tasks"]
+        tasks = owner.read(f"/tasks?sort=rank&project_id={project['id']}")["tasks"]
         return [task["title"] for task in tasks]
 
     wait_until(lambda: page.evaluate("0") or ranked() == ["Late", "Far", "Second", "First", "Third"])
@@ -66,7 +66,7 @@ def test_ones_own_tasks_are_ordered_and_completed(sign_in, ana, owner, project):
 def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(sign_in, ana, owner, project):
     task = {"project_id": project["id"], "title": "Undated", "assignee_id": ana.member["id"]}
     for _ in range(2):
-        owner.data(owner.post("/tasks/batch", {"tasks": [task] * 50}), 201)
+        owner.make("/tasks/batch", {"tasks": [task] * 50})
     owner.make_task(project, title="Due first", due_date="2020-01-01", assignee_id=ana.member["id"])
     page = sign_in(ana.key, "#view=mine")
     asked = []
@@ -87,8 +87,8 @@ def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(sign
 def test_a_change_by_another_person_costs_at_most_three_requests(sign_in, ana, owner, project, address):
     plain = {"project_id": project["id"], "title": "Further down"}
     mine = plain | {"title": "On top", "assignee_id": ana.member["id"], "due_date": "2020-01-01"}
-    owner.data(owner.post("/tasks/batch", {"tasks": [mine] + [plain] * 49}), 201)
-    tasks = owner.data(owner.get("/tasks", project_id=project["id"], sort="rank", limit=50))["tasks"]
+    owner.make("/tasks/batch", {"tasks": [mine] + [plain] * 49})
+    tasks = owner.read("/tasks", project_id=project["id"], sort="rank", limit=50)["tasks"]
     first, *_, below, last = tasks
     all_changes = (
         (below, {"priority": "high"}),
@@ -117,7 +117,7 @@ def test_a_change_by_another_person_costs_at_most_three_requests(sign_in, ana, o
 
 def test_find_lists_tasks_comments_projects_people_views_and_commands(board, owner, project):
     task = owner.make_task(project, title="Choose a Zephyr", description="By *wind*")
-    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Ask the quartermaster"}), 201)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "Ask the quartermaster"})
     done = owner.make_task(project, title="Last year's Zephyr")  # is found after what is open
     owner.data(owner.post(f"/tasks/{done['id']}/complete"))
     asked = []
@@ -170,7 +170,7 @@ def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner
     before = (datetime.now(UTC) - timedelta(days=7)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     server.rows("UPDATE task SET created_at = ?, completed_at = ? WHERE title = 'Before'", before, before)
     path = f"/projects/{project['id']}/milestones"
-    owner.data(owner.post(path, {"title": "Beta", "due_date": "2099-12-01"}), 201)
+    owner.make(path, {"title": "Beta", "due_date": "2099-12-01"})
     page = sign_in(address=f"#view=week&project={project['id']}")
     report = page.locator("main .text")
     expect(report).to_contain_text("1 done, 2 new, 1 late")
@@ -203,7 +203,7 @@ def test_what_was_done_long_ago_is_shown_on_demand(board, owner, server, project
 def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, owner, project):
     path = f"/projects/{project['id']}/milestones"
     due = {"due_date": "2020-01-01"}
-    alpha, beta = (owner.data(owner.post(path, due | {"title": title}), 201) for title in ("Alpha", "Beta"))
+    alpha, beta = (owner.make(path, due | {"title": title}) for title in ("Alpha", "Beta"))
     task = owner.make_task(project, title="Open", milestone_id=alpha["id"])
     page = sign_in(address="#view=project")  # of no project: an error, and no empty page
     expect(page.locator("#title")).to_be_visible()
@@ -230,9 +230,9 @@ def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, ow
 def test_the_activity_says_what_comments_say_also_one_that_comes_meanwhile(sign_in, ana, owner, project):
     task = owner.make_task(project, title="Commented")
     path = f"/tasks/{task['id']}/comments"
-    gone = owner.data(owner.post(path, {"content": "A slip"}), 201)
+    gone = owner.make(path, {"content": "A slip"})
     owner.data(owner.delete(f"{path}/{gone['id']}"))
-    first = owner.data(owner.post(path, {"content": "Ask the printer"}), 201)
+    first = owner.make(path, {"content": "Ask the printer"})
     page = sign_in(ana.key, "#view=activity")
     entries = page.get_by_role("listitem").filter(has_text="Commented")
     expect(entries).to_contain_text(["Ask the printer", "deleted a comment on", "commented on", "created"])

@@ -386,10 +386,10 @@ def test_changes_come_with_the_beginning_of_the_inbox(owner, join, project):
     reader = join()
     for title in ("Older", "Newer"):
         owner.make_task(project, title=title, assignee_id=reader.member["id"])
-    page = reader.data(reader.get("/changes", after=end(reader), include="inbox"))
-    assert page["inbox"] == reader.data(reader.get("/inbox", limit=1))
+    page = reader.read("/changes", after=end(reader), include="inbox")
+    assert page["inbox"] == reader.read("/inbox", limit=1)
     assert page["inbox"]["unread"] == 2
-    assert "inbox" not in reader.data(reader.get("/changes", limit=1))
+    assert "inbox" not in reader.read("/changes", limit=1)
 
 
 def test_hidden_activity_is_kept_for_two_weeks(launch):

@@ -75,9 +75,6 @@ def test_an_agent_is_added_as_a_member_with_a_key_in_one_step(server):
     assert server.client(reader.stdout.strip()).post("/projects", {"name": "x"}).status_code == 403
 
 
-# Claims that end ------------------------------------------------------------------------------
-
-
 def claim(client, task, minutes=None, status=200):
     body = None if minutes is None else {"minutes": minutes}
     return client.data(client.post(f"/tasks/{task['id']}/claim", body), status)

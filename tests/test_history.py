@@ -7,7 +7,7 @@ from harness import NOBODY, fault
 
 
 def history(client, path="/activity", **query):
-    return client.data(client.get(path, **query))["activity"]
+    return client.read(path, **query)["activity"]
 
 
 def of(task):
@@ -21,7 +21,7 @@ def busy(owner, task):
     owner.patch(path, {"title": "New"})
     owner.patch(path, {"status": "review"})
     owner.patch(f"{path}/details", {"priority": "low"})
-    comment = owner.data(owner.post(f"{path}/comments", {"content": "A"}), 201)
+    comment = owner.make(f"{path}/comments", {"content": "A"})
     owner.delete(f"{path}/comments/{comment['id']}")
     return task
 
@@ -44,7 +44,7 @@ def test_the_history_of_a_task_has_every_change_newest_first(owner, join, busy):
 def test_pages_follow_each_other_without_a_gap_while_more_is_done(owner, busy, limit):
     every, seen, before = history(owner, of(busy)), [], {}
     while True:
-        page = owner.data(owner.get(of(busy), limit=limit, **before))
+        page = owner.read(of(busy), limit=limit, **before)
         seen += page["activity"]
         owner.patch(f"/tasks/{busy['id']}", {"title": f"Title {len(seen)}"})
         assert page["pagination"]["limit"] == limit
@@ -82,8 +82,8 @@ def test_filters_combine(owner, join, busy):
 
 
 def test_the_history_of_the_workspace_has_every_kind_of_thing(owner, project, busy):
-    owner.data(owner.post("/meetings", {"title": "Planning", "starts_at": "2026-12-01"}), 201)
-    board = owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
+    owner.make("/meetings", {"title": "Planning", "starts_at": "2026-12-01"})
+    board = owner.make("/whiteboards", {"title": "Ideas"})
     owner.delete(f"/whiteboards/{board['id']}")
     entries = history(owner, limit=100)
     shown = [f"{entry['entity']} {entry['title']} {entry['action']}" for entry in entries[:3]]
@@ -104,7 +104,7 @@ def test_a_deleted_task_stays_in_the_history_where_who_deleted_it_is_found_by_it
     assert [entry["action"] for entry in entries[:2]] == ["deleted", "deleted"]
     assert len(entries) == 7
     # The context's recent activity is without deletions, as its specification says.
-    recent = owner.data(owner.get("/context"))["recent_activity"]
+    recent = owner.read("/context")["recent_activity"]
     assert {entry["action"] for entry in recent} <= {"created", "updated", "moved"}
     assert not [entry for entry in recent if "task_id" in entry]
     for task in (number, busy["id"]):

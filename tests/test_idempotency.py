@@ -58,7 +58,7 @@ def test_an_attachment_is_made_once(owner, task):
     first = attach(owner, task, headers=headers)
     again = attach(owner, task, headers=headers)  # with another boundary
     assert repeated(again) == repeated(first)
-    assert len(owner.data(owner.get(f"/tasks/{task['id']}"))["attachments"]) == 1
+    assert len(owner.read(f"/tasks/{task['id']}")["attachments"]) == 1
     fault(attach(owner, task, content=b"Other", headers=headers), 422, "idempotency_key_reused")
 
 
@@ -74,7 +74,7 @@ def test_twenty_at_once_make_one_task_and_twenty_equal_answers(server, owner, bo
     assert {str(repeated(answer)) for answer in answers} == {str(repeated(answers[0]))}
     assert answers[0].status_code == 201
     assert sum("Idempotent-Replayed" not in answer.headers for answer in answers) == 1
-    assert owner.data(owner.get("/tasks", project_id=body["project_id"]))["pagination"]["total"] == 1
+    assert owner.read("/tasks", project_id=body["project_id"])["pagination"]["total"] == 1
 
 
 def test_a_key_is_free_again_after_a_day(server, owner, body):
@@ -98,7 +98,7 @@ def test_a_key_is_1_to_255_visible_characters_and_of_a_refused_call_free_again(o
 
 def test_an_idempotency_key_is_refused_where_the_answer_is_secret(server, owner):
     body = {"email": "idempotent@example.com", "full_name": "I", "role": "member"}
-    link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
+    link = owner.make("/members/invite", body)["enrollment_link"]
     path, stranger = f"/enroll/{link.rpartition('/')[2]}", server.client(None)
     calls = [(owner, "/members/invite", body), (owner, "/keys", {"name": "k"}), (stranger, path, None)]
     for client, place, sent in calls:

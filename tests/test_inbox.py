@@ -26,7 +26,7 @@ def cleo(team):
 
 
 def inbox(client, **query):
-    return client.data(client.get("/inbox", **query))
+    return client.read("/inbox", **query)
 
 
 def emptied(client):
@@ -47,7 +47,7 @@ def unread(client, *fields):
 
 
 def comment(client, task, content, **fields):
-    return client.data(client.post(f"/tasks/{task['id']}/comments", {"content": content} | fields), 201)
+    return client.make(f"/tasks/{task['id']}/comments", {"content": content} | fields)
 
 
 def change(client, task, **fields):
@@ -75,7 +75,7 @@ def test_the_assignee_is_notified_with_task_and_actor(ana, ben, project):
 
 def batch(client, project, *assignees):
     tasks = [{"project_id": project["id"], "title": "x", "assignee_id": id} for id in assignees]
-    return client.data(client.post("/tasks/batch", {"tasks": tasks}), 201)["tasks"]
+    return client.make("/tasks/batch", {"tasks": tasks})["tasks"]
 
 
 ASSIGNED = {
@@ -165,7 +165,7 @@ def test_changing_a_task_or_answering_reads_its_notices_and_looking_at_it_does_n
     task, other = (ana.make_task(project, title=title, assignee_id=of(ben)) for title in ("This", "Other"))
     comment(ana, task, "Please")
     for path in ("/inbox", f"/tasks/{task['id']}", "/context"):
-        ben.data(ben.get(path))
+        ben.read(path)
     change(ben, task, title=task["title"])  # which it has already: this marks nothing, nor does looking at it
     assert unread(ben) == ["commented", "assigned", "assigned"]
     ACTS[act](ben, task)
@@ -313,7 +313,7 @@ def test_an_import_tells_nobody_and_a_demonstration_shows_the_owner_an_agents_wo
     owner = server.client()
     assert sorted(unread(owner)) == ["question", "review"]
     assert len(server.rows("DELETE FROM notice RETURNING id")) == 2
-    (member, *_) = [m for m in owner.data(owner.get("/members"))["members"] if m["role"] == "member"]
+    (member, *_) = [m for m in owner.read("/members")["members"] if m["role"] == "member"]
     file = tmp_path / "tasks.csv"
     file.write_text(f"title,project,assignee\nImported,New,{member['email']}\n")
     assert server.flask("import", str(file), "--apply").returncode == 0

@@ -51,12 +51,12 @@ def test_a_read_never_writes_and_the_next_write_notes_when_keys_were_used(launch
 
 
 def make_key(client, **fields):
-    return client.data(client.post("/keys", {"name": "laptop"} | fields), 201)
+    return client.make("/keys", {"name": "laptop"} | fields)
 
 
 def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner, join):
     client = join("client")
-    shown = client.data(client.get("/me"))
+    shown = client.read("/me")
     assert (shown["member"], shown["key"]["name"]) == (client.member, "enrollment")
     assert client.key.startswith(shown["key"]["prefix"])
     assert client.key not in str(shown)
@@ -66,7 +66,7 @@ def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner, join):
     assert (key["name"], key["scope"], key["expires_at"]) == ("laptop", "read", None)
     assert (key["last_used_at"], key["revoked_at"]) == (None, None)
     reader = server.client(made["api_key"])
-    assert reader.data(reader.get("/me"))["key"]["id"] == key["id"]
+    assert reader.read("/me")["key"]["id"] == key["id"]
     assert reader.request("HEAD", "/me").status_code == 200
     assert "scope" in fault(reader.post("/projects", {"name": "x"}), 403, "forbidden")["message"]
     listed = owner.get("/keys")
@@ -94,10 +94,10 @@ def test_a_key_that_ends_makes_no_key_or_link_that_lives_longer_and_no_owner_or_
         assert "when the key in use expires" in error["message"]
     assert make_key(brief, expires_at=days(1))["key"]["expires_at"]
     invited = {"email": "brief@example.com", "full_name": "B", "role": "member"}
-    link = brief.data(brief.post("/members/invite", invited), 201)
+    link = brief.make("/members/invite", invited)
     assert link["expires_at"] < days(2.01)
     path = f"/members/{link['member']['id']}/invitation"
-    assert brief.data(brief.post(path), 201)["expires_at"] < days(2.01)
+    assert brief.make(path)["expires_at"] < days(2.01)
     for role in ("owner", "admin"):
         error = fault(brief.post("/members/invite", invited | {"role": role}), 403, "forbidden")
         assert "the key in use expires" in error["message"]
@@ -113,7 +113,7 @@ def test_a_key_that_ends_makes_no_key_or_link_that_lives_longer_and_no_owner_or_
 def test_everybody_manages_their_own_keys_alone(server, owner, join):
     member, other = join(), join("client")
     made = make_key(member)
-    keys = member.data(member.get("/keys"))["keys"]
+    keys = member.read("/keys")["keys"]
     assert [key["member"]["id"] for key in keys] == [member.member["id"]] * 2
     # A key that the caller may not see does not exist.
     fault(other.delete(f"/keys/{made['key']['id']}"), 404, "not_found")
@@ -128,10 +128,10 @@ def test_an_admin_manages_the_keys_of_all_but_owners(server, owner, join):
     admin, member = join("admin"), join()
     made = make_key(admin, member_id=member.member["id"], name="for the script")
     script = server.client(made["api_key"])
-    assert script.data(script.get("/me"))["member"]["id"] == member.member["id"]
-    (listed,) = [key for key in admin.data(admin.get("/keys"))["keys"] if key["id"] == made["key"]["id"]]
+    assert script.read("/me")["member"]["id"] == member.member["id"]
+    (listed,) = [key for key in admin.read("/keys")["keys"] if key["id"] == made["key"]["id"]]
     assert (listed["creator"]["id"], listed["member"]["id"]) == (admin.member["id"], member.member["id"])
-    mine = owner.data(owner.get("/me"))
+    mine = owner.read("/me")
     fault(admin.post("/keys", {"name": "x", "member_id": mine["member"]["id"]}), 403, "forbidden")
     fault(admin.delete(f"/keys/{mine['key']['id']}"), 403, "forbidden")
     assert admin.data(admin.delete(f"/keys/{made['key']['id']}"))["revoked"] is True
@@ -141,12 +141,12 @@ def test_an_admin_manages_the_keys_of_all_but_owners(server, owner, join):
 
 def test_a_key_is_for_an_active_member_and_null_is_as_good_as_nothing(owner):
     body = {"email": "not-yet@example.com", "full_name": "X", "role": "member"}
-    invited = owner.data(owner.post("/members/invite", body), 201)["member"]
+    invited = owner.make("/members/invite", body)["member"]
     answer = owner.post("/keys", {"name": "x", "member_id": invited["id"]})
     fault(answer, 422, "validation_error", "member_id")
     key = make_key(owner, scope=None, member_id=None, expires_at=None)["key"]
     assert (key["scope"], key["expires_at"]) == ("write", None)
-    assert key["member"] == owner.data(owner.get("/me"))["key"]["member"]
+    assert key["member"] == owner.read("/me")["key"]["member"]
 
 
 def answered_late(server, made, path, body, change):

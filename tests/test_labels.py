@@ -8,7 +8,7 @@ from models import Project, Task, write
 
 
 def labels_of(owner, **filters):
-    return [task["labels"] for task in owner.data(owner.get("/tasks", **filters))["tasks"]]
+    return [task["labels"] for task in owner.read("/tasks", **filters)["tasks"]]
 
 
 def test_a_label_is_spelled_as_it_was_first_used_as_long_as_a_task_has_it(owner, project):
@@ -21,7 +21,7 @@ def test_a_label_is_spelled_as_it_was_first_used_as_long_as_a_task_has_it(owner,
     assert owner.data(owner.patch(path, {"labels": ["Two", "a, b", "TWO"]}))["labels"] == ["Two", "a, b"]
     assert owner.data(owner.patch(path, {"labels": []}))["labels"] == []
     assert owner.data(owner.patch(path, {"labels": ["OTHER"]}))["labels"] == ["OTHER"]
-    (entry,) = owner.data(owner.get(f"/tasks/{second['id']}/activity", limit=1))["activity"]
+    (entry,) = owner.read(f"/tasks/{second['id']}/activity", limit=1)["activity"]
     assert entry["changes"] == {"labels": [[], ["OTHER"]]}
 
 
@@ -29,7 +29,7 @@ def test_labels_of_many_tasks_are_spelled_as_they_are_in_others_and_in_the_first
     owner.make_task(project, labels=["Fußweg"])
     labels = [["FUSSWEG", *(f"Way {number}" for number in range(9))], ["WAY 1", "fussweg", "Last"]]
     tasks = [{"project_id": project["id"], "title": "x", "labels": given} for given in labels]
-    made = owner.data(owner.post("/tasks/batch", {"tasks": tasks}), 201)["tasks"]
+    made = owner.make("/tasks/batch", {"tasks": tasks})["tasks"]
     assert [task["labels"][:2] for task in made] == [["Fußweg", "Way 0"], ["Way 1", "Fußweg"]]
     body = {"tasks": [task["id"] for task in made], "changes": {"labels": ["last", "Novel", "NOVEL"]}}
     changed = owner.data(owner.patch("/tasks/batch", body))["tasks"]
@@ -68,7 +68,7 @@ def test_labels_are_filtered_by_and_counted(owner, project):
     assert labels_of(owner, **of, label='say "X"') == [names]
     assert len(labels_of(owner, **of, label="ünique\\", ready="true")) == 2
     assert labels_of(owner, **of, label="u") == labels_of(owner, **of, label=",") == []
-    assert {"label": "Ünique\\", "count": 2} in owner.data(owner.get("/labels"))["labels"]
+    assert {"label": "Ünique\\", "count": 2} in owner.read("/labels")["labels"]
 
 
 def test_labels_that_do_not_fit_are_refused(owner, project):

@@ -56,7 +56,7 @@ def test_events_arrive_as_a_webhook_gets_them_and_answers_are_shown_until_ctrl_c
         receiver.answers = [500]
         task = owner.make_task(project, title="Ünï")
         call = receiver.next()
-        body = owner.data(owner.get("/events", limit=100))["events"][-1]
+        body = owner.read("/events", limit=100)["events"][-1]
         assert call.event == body == Webhook(process.secret.encode()).verify(call.body, call.headers)
         assert call.headers["x-service-event"] == "task.created"
         assert process.stdout.readline().split()[1:] == ["task.created", f"{body['id']}:", "answered", "500"]

@@ -119,7 +119,7 @@ def test_correcting_an_invited_address_mails_a_new_link(mailing, box, olga):
 def test_links_of_an_admin_are_mailed_end_the_one_before_and_are_not_limited(mailing, box, olga, ana):
     tokens = []
     for _ in range(3):
-        olga.data(olga.post(f"/members/{of(ana)}/invitation"), 201)
+        olga.make(f"/members/{of(ana)}/invitation")
         tokens.append(token_in(box.next(ana.member["email"])))
     fault(join_with(mailing, tokens[0]), 410, "gone")
     assert submit(mailing, tokens[-1]).status_code == 303
@@ -292,7 +292,7 @@ def test_an_international_name_before_the_at_needs_a_server_that_takes_it(launch
     # An address of the same kind, from which mail comes, is found before the first mail.
     assert "only ASCII before the @" in invoke(server, "doctor", TASKS_MAIL__FROM="jö@example.com").output
     again = launch(folder=server.folder, **QUICK, TASKS_MAIL__URL=able.url) if not server.stop() else None
-    again.client().data(again.client().post(f"/members/{invited['id']}/invitation"), 201)
+    again.client().make(f"/members/{invited['id']}/invitation")
     mail = able.next("jörg@xn--bcher-kva.example")
     assert decoded(mail, "Subject") == "Olga Owner invites you to Tea"
     assert "<jörg@xn--bcher-kva.example>\r\n".encode() in mail.raw
@@ -330,7 +330,7 @@ def test_an_admin_changes_an_address_at_once_and_the_old_one_s_links_end(mailing
     fault(admin.patch(f"/members/{of(olga)}", {"email": email}), 403, "forbidden")
     fault(member_of(mailing, box).patch(path, {"email": "x@example.com"}), 403, "forbidden")
     expiring = {"name": "k", "expires_at": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
-    key = admin.data(admin.post("/keys", expiring), 201)["api_key"]
+    key = admin.make("/keys", expiring)["api_key"]
     fault(mailing.client(key).patch(path, {"email": "x@example.com"}), 403, "forbidden")
 
 
@@ -340,9 +340,9 @@ def test_your_own_address_changes_by_a_link_to_the_new_one(mailing, box, olga, a
     mail = box.next(email)
     assert mail["Subject"] == "Your address in Tea"
     assert email in requests.get(f"{mailing.base}/enroll/{token_in(mail)}", timeout=PATIENCE).text
-    assert ana.data(ana.get(path))["email"] == ana.member["email"]  # looking changes nothing
+    assert ana.read(path)["email"] == ana.member["email"]  # looking changes nothing
     assert submit(mailing, token_in(mail)).status_code == 303
-    assert ana.data(ana.get(path))["email"] == email
+    assert ana.read(path)["email"] == email
     told = box.next(ana.member["email"])  # the old address
     assert told["Subject"] == "Your address in Tea"
     assert f"Ana Lima changed your address in Tea to {email}.\r\n" in told.get_content()
@@ -352,7 +352,7 @@ def test_your_own_address_changes_by_a_link_to_the_new_one(mailing, box, olga, a
     token = token_in(box.next(other))
     invite(olga, other)
     assert submit(mailing, token).status_code == 422
-    assert ana.data(ana.get(path))["email"] == email
+    assert ana.read(path)["email"] == email
     mailing.rows("UPDATE invitation SET used_at = NULL")
     for number in range(3):
         last = ana.patch(path, {"email": f"flood-{number}@example.com"})
@@ -392,7 +392,7 @@ def test_a_server_that_refuses_is_tried_again_and_told(launch, mailbox):
     box.answers[:] = ["451 later", refusal]
     invitation = invite(olga, "ben@example.com")
     wait_until(lambda: len(box.seen) == 2)
-    told = lambda: olga.data(olga.get("/health"))["checks"]["mail"]  # noqa: E731
+    told = lambda: olga.read("/health")["checks"]["mail"]  # noqa: E731
     assert join_with(server, token_in(box.next())).status_code == 201
     for refused in box.seen[:2]:  # what a refused mail had is worth nothing
         fault(join_with(server, token_in(refused)), 404, "not_found")
@@ -427,7 +427,7 @@ def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_rec
     while not events or events[-1] != ("task.updated", "todo"):
         event = receiver.next().event
         events.append((event["event"], event["data"].get("task", {}).get("status")))
-    wait_until(lambda: olga.data(olga.get("/health"))["checks"]["mail"]["unreached"] == 1)
+    wait_until(lambda: olga.read("/health")["checks"]["mail"]["unreached"] == 1)
     (told,) = server.rows("SELECT mail_error FROM member WHERE status = 'invited'")
     assert "timed out" in told["mail_error"]
     connection.close()

@@ -24,7 +24,7 @@ def join_with(server, token):
 def with_key(server, maker, client=None):
     """A client with a key that the maker made, for this client's member or for themselves."""
     member = {"member_id": client.member["id"]} if client else {}
-    return server.client(maker.data(maker.post("/keys", {"name": "k"} | member), 201)["api_key"])
+    return server.client(maker.make("/keys", {"name": "k"} | member)["api_key"])
 
 
 def removed(owner, member):
@@ -38,7 +38,7 @@ def demoted(owner, member):
 def test_members_are_listed_by_name_with_kind_and_contact(owner, join, server):
     join("client", full_name="aaron Client", phone_number="+49 30 1234")
     invite(owner, "invited-one@example.com", full_name="Élodie Invited")
-    listed = owner.data(owner.get("/members"))["members"]
+    listed = owner.read("/members")["members"]
     names = [member["full_name"].casefold().replace("é", "e") for member in listed]
     assert names == sorted(names)
     by_name = {member["full_name"]: member for member in listed}
@@ -106,9 +106,9 @@ def test_a_link_shows_whom_it_invites_and_gives_a_key_once_without_any_field(own
     shown = {name: invitation["member"][name] for name in ("full_name", "email", "role")}
     shown |= {"workspace_name": "Workspace", "expires_at": invitation["expires_at"]}
     for _ in range(2):
-        assert stranger.data(stranger.get(path)) == shown
+        assert stranger.read(path) == shown
         fault(stranger.post(path, {"role": "owner"}), 422, "validation_error", "role")
-    data = stranger.data(stranger.post(path, {}), 201)
+    data = stranger.make(path, {})
     joined = {"status": "active", "joined_at": data["member"]["joined_at"]}
     assert data["member"] == invitation["member"] | joined
     assert INSTANT.fullmatch(data["member"]["joined_at"])
@@ -123,7 +123,7 @@ def test_everybody_changes_their_own_name_and_phone_number(join):
     path = f"/members/{client.member['id']}"
     changed = client.data(client.patch(path, {"full_name": " New Name ", "phone_number": "+1"}))
     assert changed == client.member | {"full_name": "New Name", "phone_number": "+1"}
-    assert client.data(client.get(f"/members/{client.member['id'].upper()}")) == changed
+    assert client.read(f"/members/{client.member['id'].upper()}") == changed
     assert client.data(client.patch(path, {"phone_number": None}))["phone_number"] is None
     fault(client.patch(path, {"role": "admin"}), 403, "forbidden")
     # A change that changes nothing is never refused.
@@ -167,8 +167,8 @@ def test_making_a_link_or_key_for_a_future_owner_gives_no_access(server, owner, 
     for client in (foreign, hidden):
         fault(client.get("/me"), 401, "unauthorized")
     for client in (member, own, owners):  # what they made themselves, or the owner for them, stays
-        assert client.data(client.get("/me"))["member"]["role"] == "owner"
-    renewed = owner.data(owner.post(f"/members/{invitation['member']['id']}/invitation"), 201)
+        assert client.read("/me")["member"]["role"] == "owner"
+    renewed = owner.make(f"/members/{invitation['member']['id']}/invitation")
     for link in (renewed, owners_own):
         assert join_with(server, token_of(link)).status_code == 201
 
@@ -198,12 +198,12 @@ def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(
 def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
     server = launch()
     first = server.client()
-    me = first.data(first.get("/me"))["member"]
+    me = first.read("/me")["member"]
     # One who is only invited cannot lead the workspace.
     invitation = invite(first, "second@example.com", role="owner")
     for answer in (demoted(first, me), removed(first, me)):
         assert "needs an owner" in fault(answer, 409, "conflict")["message"]
-    assert first.data(first.get("/me"))["member"] == me
+    assert first.read("/me")["member"] == me
     enrolled = first.data(join_with(server, token_of(invitation)), 201)
     second = server.client(enrolled["api_key"])
     answers = at_once(partial(removed, first, enrolled["member"]), partial(removed, second, me))
@@ -217,20 +217,20 @@ def test_a_removed_member_is_gone_but_what_they_did_stays(server, owner, join, p
     leaver = join()
     member = leaver.member
     task = leaver.make_task(project, assignee_id=member["id"])
-    comment = leaver.data(leaver.post(f"/tasks/{task['id']}/comments", {"content": "x"}), 201)
+    comment = leaver.make(f"/tasks/{task['id']}/comments", {"content": "x"})
     path = f"/members/{member['id']}"
     assert owner.data(owner.delete(path)) == {"id": member["id"], "deleted": True}
     for answer in (owner.get(path), owner.patch(path, {"full_name": "x"}), owner.delete(path)):
         fault(answer, 404, "not_found")
     assert member["id"] not in owner.get("/members").text
     fault(leaver.get("/context"), 401, "unauthorized")
-    left = owner.data(owner.get(f"/tasks/{task['id']}"))
+    left = owner.read(f"/tasks/{task['id']}")
     assert (left["assignee_id"], left["assignee"], left["version"]) == (None, None, 2)
     assert left["creator"]["full_name"] == member["full_name"]
-    assert owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"] == [comment]
+    assert owner.read(f"/tasks/{task['id']}/comments")["comments"] == [comment]
     body = {"project_id": project["id"], "title": "x", "assignee_id": member["id"]}
     fault(owner.post("/tasks", body), 422, "validation_error", "assignee_id")
-    entry = owner.data(owner.get("/activity", entity="member"))["activity"][0]
+    entry = owner.read("/activity", entity="member")["activity"][0]
     shown = (entry["action"], entry["entity_id"], entry["title"])
     assert shown == ("deleted", member["id"], member["full_name"])
     again = invite(owner, member["email"])  # the address is free
@@ -253,4 +253,4 @@ def test_a_link_that_is_revoked_expired_unknown_or_of_a_removed_member_leads_now
     assert owner.data(owner.delete(path)) == {"id": invitation["member"]["id"], "revoked": True}
     assert "revoked" in fault(join_with(server, token_of(invitation)), 410, "gone")["message"]
     fault(owner.delete(path), 404, "not_found")
-    assert join_with(server, token_of(owner.data(owner.post(path), 201))).status_code == 201
+    assert join_with(server, token_of(owner.make(path))).status_code == 201

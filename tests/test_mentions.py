@@ -77,7 +77,7 @@ def test_a_comment_keeps_whom_it_named_though_names_change(workspace, task):
     event = last_event(owner.server)
     assert (event["event"], event["data"]["comment"]["mentions"]) == ("comment.added", [ben.member["id"]])
     owner.data(owner.patch(f"/members/{ben.member['id']}", {"full_name": "Benedict Ito"}))
-    (listed,) = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    (listed,) = owner.read(f"/tasks/{task['id']}/comments")["comments"]
     assert listed["mentions"] == made["mentions"] == [ben.member["id"]]
     assert ben.member["id"] not in comment(owner, task, "@Ben Ito")["mentions"]
     owner.data(owner.patch(f"/members/{ben.member['id']}", {"full_name": "Ben Ito"}))

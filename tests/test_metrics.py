@@ -122,7 +122,7 @@ def test_deliveries_and_attempts_are_counted_by_webhook(server):
 def test_metrics_need_a_key_of_the_team(server):
     owner = server.client()
     assert scrape(server, None).status_code == scrape(server, "tms_wrong").status_code == 401
-    reading = owner.data(owner.post("/keys", {"name": "prometheus", "scope": "read"}), 201)["api_key"]
+    reading = owner.make("/keys", {"name": "prometheus", "scope": "read"})["api_key"]
     assert scrape(server, reading).status_code == 200
     assert "RateLimit" not in scrape(server, reading).headers
     assert scrape(server, server.join("client").key).status_code == 403

@@ -240,7 +240,7 @@ def test_the_document_describes_every_event_as_it_arrives(hooked, receiver, spec
     owner.post(f"{path}/complete")
     owner.delete(path)
     hooked.join("client")
-    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    (webhook,) = owner.read("/webhooks")["webhooks"]
     owner.post(f"/webhooks/{webhook['id']}/test")
     arrived = set()
     for call in receiver.all_here():

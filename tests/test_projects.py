@@ -18,7 +18,7 @@ def test_a_new_project_is_active_and_the_callers_unless_it_is_given_to_somebody_
     made = {"name": "Website", "description": "All of it", "status": "active", "stats": EMPTY}
     made |= {name: project[name] for name in ("id", "owner", "created_at")}
     assert project == made | {"updated_at": project["created_at"]}
-    assert owner.data(owner.get(f"/projects/{project['id']}")) == project
+    assert owner.read(f"/projects/{project['id']}") == project
     member = join().member
     project = owner.make_project(owner_id=member["id"])
     assert project["owner"] == {name: member[name] for name in ("id", "full_name", "email", "role")}
@@ -31,7 +31,7 @@ def test_statistics_follow_every_change(owner, project):
     tasks = [owner.make_task(project, due_date=date) for date in (past, past, soon, None)]
 
     def stats():
-        return owner.data(owner.get(f"/projects/{project['id']}"))["stats"]
+        return owner.read(f"/projects/{project['id']}")["stats"]
 
     assert stats() == {**EMPTY, "total": 4, "todo": 4, "overdue": 2}
     owner.patch(f"/tasks/{tasks[0]['id']}", {"status": "in_progress"})
@@ -48,7 +48,7 @@ def test_projects_are_listed_by_name_and_by_status(owner):
     owner.patch(f"/projects/{made['Beta 9']['id']}", {"status": "archived"})
 
     def listed(**query):
-        projects = owner.data(owner.get("/projects", **query))["projects"]
+        projects = owner.read("/projects", **query)["projects"]
         ids = {project["id"] for project in made.values()}
         return [project["name"] for project in projects if project["id"] in ids]
 
@@ -85,13 +85,13 @@ def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction_or_keeps_th
     owner = server.client()
     task = owner.make_task(owner.make_project())
     ids, path = {*add_copies(server, task, 1100), task["id"]}, f"/projects/{task['project_id']}"
-    before = owner.data(owner.get("/tasks"))
+    before = owner.read("/tasks")
     # The project itself goes last.
     server.rows("CREATE TRIGGER refuse BEFORE DELETE ON project BEGIN SELECT RAISE(ABORT, 'not now'); END")
     server.allow_bugs = True
     headers = {"Authorization": f"Bearer {owner.key}"}
     assert owner.session.delete(f"{owner.base}{path}?force=true", headers=headers).status_code == 500
-    assert owner.data(owner.get("/tasks")) == before
+    assert owner.read("/tasks") == before
     assert server.rows("SELECT 1 FROM event WHERE name = 'task.deleted'") == []
     server.rows("DROP TRIGGER refuse")
     bugs = server.log.read_text().count("Traceback")
@@ -112,7 +112,7 @@ def test_lists_show_the_beginning_of_a_long_description_and_the_project_all_of_i
     made = [owner.make_project(description=text) for text in ("é" * 1000, "é" * 1001, None)]
     beginnings = [("é" * 1000, False), ("é" * 1000, True), (None, False)]
     for path in ("/projects", "/projects?status=active", "/context"):
-        listed = {project["id"]: project for project in owner.data(owner.get(path))["projects"]}
+        listed = {project["id"]: project for project in owner.read(path)["projects"]}
         found = [listed[project["id"]] for project in made]
         assert [(project["description"], project["description_cut"]) for project in found] == beginnings
-    assert owner.data(owner.get(f"/projects/{made[1]['id']}"))["description"] == "é" * 1001
+    assert owner.read(f"/projects/{made[1]['id']}")["description"] == "é" * 1001

@@ -52,7 +52,7 @@ def key_of(answer):
 
 
 def sessions(server, member):
-    keys = server.client().data(server.client().get("/keys"))["keys"]
+    keys = server.client().read("/keys")["keys"]
     return [key for key in keys if key["member"]["id"] == member["id"] and key["is_session"]]
 
 

@@ -33,7 +33,7 @@ def task(ana, owner, bot):
 
 def ready(client, task):
     """Whether the task is among those that are ready."""
-    listed = client.data(client.get("/tasks", ready="true", project_id=task["project_id"]))["tasks"]
+    listed = client.read("/tasks", ready="true", project_id=task["project_id"])["tasks"]
     return [row["id"] for row in listed] == [task["id"]]
 
 
@@ -90,14 +90,14 @@ def test_a_question_to_nobody_is_refused(owner, task):
         assert error["details"][0]["message"] == "nobody would be notified; mention a member, as @Full Name"
         said = refused(owner, "add_comment", task_id=own["number"], **asking)
         assert "question: nobody would be notified" in said
-    assert owner.data(owner.get(path))["comments"] == []
+    assert owner.read(path)["comments"] == []
 
 
 def test_a_client_asks_nothing_and_may_answer(owner, bot, join, task):
     client = join("client")
     path = f"/tasks/{task['id']}/comments"
     fault(client.post(path, {"content": "When?", "question": True}), 403, "forbidden")
-    assert owner.data(owner.get(path))["comments"] == []
+    assert owner.read(path)["comments"] == []
     comment(bot, task, "When?", question=True)
     comment(client, task, "Tomorrow")
     assert question_of(owner, task) is None
@@ -203,7 +203,7 @@ def test_an_edited_question_asks_whom_it_newly_names(bot, join, task):
 def test_what_waits_for_somebody_who_leaves_passes_to_the_creator_or_owner(owner, ana, bot, join, task, door):
     client = join("client", full_name=f"Kim {door}", project_ids=[task["project_id"]])
     leo, member = join(full_name=f"Leo {door}"), f"/members/{client.member['id']}"
-    shared, own = (bot.data(bot.post(f"/tasks/{task['id']}/copy"), 201) for _ in range(2))
+    shared, own = (bot.make(f"/tasks/{task['id']}/copy") for _ in range(2))
     for row, names in ((task, "Kim"), (shared, f"Kim {door} or @Leo"), (own, "Kim")):
         comment(bot, row, f"Which colour, @{names} {door}?", question=True)
     emptied(owner)
@@ -227,4 +227,4 @@ def test_a_review_passes_from_a_removed_creator_to_the_project_s_owner(owner, bo
     change(bot, work, status="review")
     assert unread(ben) == ["review"]
     owner.data(owner.delete(f"/members/{ben.member['id']}"))
-    assert [row["task"]["number"] for row in owner.data(owner.get("/today"))["reviews"]][-1] == work["number"]
+    assert [row["task"]["number"] for row in owner.read("/today")["reviews"]][-1] == work["number"]

@@ -15,7 +15,7 @@ def put(owner, task, **place):
 def order(owner, tasks):
     """The titles of these tasks, as all lists have them."""
     (assignee,) = {task["assignee_id"] for task in tasks}
-    listed = owner.data(owner.get("/tasks", sort="rank", limit=100, assignee_id=assignee))["tasks"]
+    listed = owner.read("/tasks", sort="rank", limit=100, assignee_id=assignee)["tasks"]
     assert [task["rank"] for task in listed] == sorted({task["rank"] for task in listed})
     return "".join(task["title"] for task in listed)
 
@@ -43,18 +43,18 @@ def test_a_task_is_put_after_or_before_another_one_or_first_or_last(owner, tasks
 
 def test_a_place_is_a_new_version_and_no_activity_and_no_place_is_none(owner, tasks):
     a, b, *_ = tasks
-    after = owner.data(owner.get("/tasks", sort="updated_at", limit=100))["pagination"]["next_after"]
-    while (page := owner.data(owner.get("/tasks", sort="updated_at", limit=100, after=after)))["tasks"]:
+    after = owner.read("/tasks", sort="updated_at", limit=100)["pagination"]["next_after"]
+    while (page := owner.read("/tasks", sort="updated_at", limit=100, after=after))["tasks"]:
         after = page["pagination"]["next_after"]
     moved = put(owner, a, after=b["id"])
     assert (moved["version"], moved["updated_at"] > a["updated_at"]) == (2, True)
-    page = owner.data(owner.get("/tasks", sort="updated_at", after=after))
+    page = owner.read("/tasks", sort="updated_at", after=after)
     assert [task["number"] for task in page["tasks"]] == [a["number"]]
     assert put(owner, a, after=b["id"]) == moved
     both = put(owner, a, before=b["id"], status="done")
     assert both["rank"] < b["rank"]
     assert put(owner, a, status="todo")["rank"] == both["rank"]
-    history = owner.data(owner.get(f"/tasks/{a['id']}/activity"))["activity"]
+    history = owner.read(f"/tasks/{a['id']}/activity")["activity"]
     assert [[*entry["changes"]] for entry in history] == [["status"], ["status"], []]
 
 
@@ -95,9 +95,9 @@ def test_a_task_in_the_way_of_the_ranks_of_a_full_gap_gets_another_one(owner, ta
     while put(owner, b, after=a["id"])["rank"] != full:
         b, c = c, b
     put(owner, c, after=None)  # so that the other one gets the middle of the gap, where d is
-    before = owner.data(owner.get(f"/tasks/{b['id']}"))
+    before = owner.read(f"/tasks/{b['id']}")
     put(owner, d, after=a["id"])
-    shorter = owner.data(owner.get(f"/tasks/{b['id']}"))
+    shorter = owner.read(f"/tasks/{b['id']}")
     assert (len(shorter["rank"]) < len(before["rank"]), shorter["version"]) == (True, before["version"] + 1)
     assert order(owner, tasks) == f"{c['title']}ad{b['title']}"
 

@@ -54,7 +54,7 @@ def test_the_sixth_request_of_a_minute_is_refused(limited, join):
 
 def test_the_keys_of_a_member_count_together_and_each_member_alone(limited, join):
     first, other = limited.client(join()), limited.client(join())
-    email = first.data(first.get("/me"))["member"]["email"]
+    email = first.read("/me")["member"]["email"]
     second = limited.client(invoke(limited, "key", "create", "--member", email).stdout.strip())
     for client in (second, first, second, first):
         assert client.get("/me").status_code == 200

@@ -126,7 +126,7 @@ def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, rece
         owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
         task = owner.make_task(owner.make_project())
         owner.patch(f"/tasks/{task['id']}", {"title": "Ünïcödé ✓ \u2028", "metadata": {"b": 1.0, "1": -0.0}})
-        deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+        deliveries = owner.read("/deliveries")["deliveries"]
         statuses = {delivery["webhook"]: delivery["last_status"] for delivery in deliveries}
         assert statuses == {"good": 204, "bad": 401}
         wait_until(lambda: out.read_text().count("task.updated") == 1)

@@ -43,7 +43,7 @@ def reload(server, text):
 
 def workspace(server):
     client = server.client()
-    return client.data(client.get("/context"))["system"]["workspace_name"]
+    return client.read("/context")["system"]["workspace_name"]
 
 
 @pytest.mark.parametrize(("text", "words"), BAD.values(), ids=BAD)

@@ -24,7 +24,7 @@ def made(owner, project, **fields):
 
 def following(owner, task):
     """The tasks that followed this one, the newest first."""
-    tasks = owner.data(owner.get("/tasks", project_id=task["project_id"], limit=100))["tasks"]
+    tasks = owner.read("/tasks", project_id=task["project_id"], limit=100)["tasks"]
     return [one for one in tasks if one["repeats"] == task["number"]]
 
 
@@ -170,10 +170,10 @@ def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     assert (new["start_date"], new["due_date"]) == ("2031-01-10T09:00:00.000Z", "2031-01-13T23:59:59.999Z")
     done = stored(owner, task["id"])
     assert (done["status"], done["repeat"], done["next_number"]) == ("done", None, new["number"])
-    in_order = owner.data(owner.get("/tasks", project_id=project["id"], sort="rank"))["tasks"]
+    in_order = owner.read("/tasks", project_id=project["id"], sort="rank")["tasks"]
     assert [one["id"] for one in in_order[:3]] == [task["id"], new["id"], other["id"]]
     assert unread(ana, "task")[0][1]["number"] == new["number"]
-    (entry,) = owner.data(owner.get(f"/tasks/{new['id']}/activity"))["activity"]
+    (entry,) = owner.read(f"/tasks/{new['id']}/activity")["activity"]
     assert entry["action"] == "created"
 
 
@@ -318,7 +318,7 @@ def test_an_import_takes_rules_and_makes_no_next_task(launch, tmp_path):
         exported = tmp_path / name
         assert invoke(server, "export", *options, exported).exit_code == 0
         invoke(other, "import", exported, "--apply")
-        tasks = other.client().data(other.client().get("/tasks", sort="created_at"))["tasks"]
+        tasks = other.client().read("/tasks", sort="created_at")["tasks"]
         names = ("number", "status", "repeat", "repeat_from", "repeats")
         rules = [tuple(one[name] for name in names) for one in tasks]
         assert rules == [(1, "done", None, "completed_at", None), (2, "todo", WEEKLY, "completed_at", 1)]

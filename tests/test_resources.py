@@ -24,13 +24,13 @@ def make(owner, project):
     """Create one of a kind."""
 
     def make(kind, client=owner, **fields):
-        return client.data(client.post(collection(kind, project), BODIES[kind] | fields), 201)
+        return client.make(collection(kind, project), BODIES[kind] | fields)
 
     return make
 
 
 def latest_activity(client):
-    return client.data(client.get("/context"))["recent_activity"][0]
+    return client.read("/context")["recent_activity"][0]
 
 
 @KINDS
@@ -41,7 +41,7 @@ def test_a_resource_is_created_and_found_at_its_location(owner, project, kind):
     assert INSTANT.fullmatch(made["created_at"])
     assert made | BODIES[kind] == made
     assert answer.headers["Location"] == f"/api/v1/{kind}s/{made['id']}"
-    assert owner.data(owner.get(answer.headers["Location"].removeprefix("/api/v1"))) == made
+    assert owner.read(answer.headers["Location"].removeprefix("/api/v1")) == made
 
 
 @KINDS
@@ -53,7 +53,7 @@ def test_an_update_changes_what_was_sent_and_nothing_else_and_a_deleted_one_is_g
     assert after == made | {"title": "New", "updated_at": after["updated_at"]}
     assert after["updated_at"] > made["updated_at"]
     for same in ({}, {"title": "New"}):
-        assert owner.data(owner.patch(path, same)) == owner.data(owner.get(path)) == after
+        assert owner.data(owner.patch(path, same)) == owner.read(path) == after
     assert owner.data(owner.delete(path)) == {"id": made["id"], "deleted": True}
     for answer in (owner.get(path), owner.patch(path, {"title": "x"}), owner.delete(path)):
         fault(answer, 404, "not_found")
@@ -65,7 +65,7 @@ def test_links_begin_with_the_configured_address_whatever_host_was_asked(launch)
     answer = owner.post("/projects", {"name": "x"}, headers=evil)
     assert answer.headers["Location"] == f"/team/tasks/api/v1/projects/{owner.data(answer, 201)['id']}"
     body = {"email": "x@example.com", "full_name": "X", "role": "client"}
-    link = owner.data(owner.post("/members/invite", body, headers=evil), 201)["enrollment_link"]
+    link = owner.make("/members/invite", body, headers=evil)["enrollment_link"]
     assert link.startswith("https://example.com/team/tasks/enroll/")
     spec = owner.request("GET", "/openapi.json", headers=evil, envelope=False).json()
     assert spec["servers"] == [{"url": "https://example.com/team/tasks"}]
@@ -79,7 +79,7 @@ def test_meetings_and_whiteboards_outlive_their_project_and_milestones_go_with_i
             assert owner.data(owner.patch(path, {"project_id": id}))["project_id"] == id
     owner.data(owner.delete(f"/projects/{project['id']}"))
     fault(owner.get(milestone), 404, "not_found")
-    assert [owner.data(owner.get(path))["project_id"] for path in others] == [None, None]
+    assert [owner.read(path)["project_id"] for path in others] == [None, None]
 
 
 @KINDS
@@ -105,17 +105,17 @@ def test_the_milestones_of_a_project_are_listed_by_date_with_their_progress(owne
     assert [milestone.pop("stats") for milestone in made.values()] == [{"total": 0, "done": 0}] * 3
     tasks = [owner.make_task(project, milestone_id=made[title]["id"]) for title in "aab"]
     owner.post(f"/tasks/{tasks[0]['id']}/complete")
-    listed = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
+    listed = owner.read(f"/projects/{project['id']}/milestones")["milestones"]
     counts = {"a": {"total": 2, "done": 1}, "b": {"total": 1, "done": 0}, "c": {"total": 0, "done": 0}}
     assert listed == [made[title] | {"stats": stats} for title, stats in counts.items()]
     path = f"/milestones/{listed[0]['id']}"
-    assert owner.data(owner.get(path)) == owner.data(owner.patch(path, {})) == listed[0]
+    assert owner.read(path) == owner.data(owner.patch(path, {})) == listed[0]
 
 
 def is_recorded(server, owner, task, name):
     """Assert that the last event and the task's last activity are that it has lost this reference."""
-    after, changes = owner.data(owner.get(f"/tasks/{task['id']}")), {name: [task[name], None]}
-    entry = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"][0]
+    after, changes = owner.read(f"/tasks/{task['id']}"), {name: [task[name], None]}
+    entry = owner.read(f"/tasks/{task['id']}/activity")["activity"][0]
     assert (entry["action"], entry["changes"]) == ("updated", changes)
     event = last_event(server)
     assert event["event"] == "task.updated"
@@ -126,16 +126,16 @@ def test_tasks_outlive_their_milestone_or_assignee_as_a_new_version(server, owne
     milestone = make("milestone")
     task = owner.make_task(project, milestone_id=milestone["id"])
     other = owner.make_task(project)
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    shown = owner.read(f"/tasks/{task['id']}")
     wait_past(task["updated_at"])
     assert shown["milestone"] == {name: milestone[name] for name in ("id", "title", "due_date")}
-    assert owner.data(owner.get("/tasks", milestone_id=milestone["id"]))["pagination"]["total"] == 1
+    assert owner.read("/tasks", milestone_id=milestone["id"])["pagination"]["total"] == 1
     owner.delete(f"/milestones/{milestone['id']}")
-    after = owner.data(owner.get(f"/tasks/{task['id']}"))
+    after = owner.read(f"/tasks/{task['id']}")
     assert (after["milestone"], after["milestone_id"], after["version"]) == (None, None, 2)
     is_recorded(server, owner, task, "milestone_id")
     assert after["updated_at"] > task["updated_at"]
-    assert owner.data(owner.get(f"/tasks/{other['id']}"))["version"] == 1
+    assert owner.read(f"/tasks/{other['id']}")["version"] == 1
     leaver = join().member
     task = owner.make_task(project, assignee_id=leaver["id"])
     owner.data(owner.delete(f"/members/{leaver['id']}"))
@@ -150,7 +150,7 @@ def test_your_meetings_are_listed_next_first_then_past_ones(join, make):
         return hours and (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
 
     def listed(caller):
-        meetings = caller.data(caller.get("/meetings"))["meetings"]
+        meetings = caller.read("/meetings")["meetings"]
         return [(m["title"], m["when"], [person["id"] for person in m["participants"]]) for m in meetings]
 
     for title, organizer, participants, starts, ends in (
@@ -174,7 +174,7 @@ def test_participants_are_replaced_as_a_whole(owner, join, make):
     path = f"/meetings/{made['id']}"
     after = owner.data(owner.patch(path, {"title": "New", "participant_ids": [second["id"]]}))
     assert [p["id"] for p in after["participants"]] == [second["id"]]
-    changed, created, *_ = owner.data(owner.get("/context"))["recent_activity"]
+    changed, created, *_ = owner.read("/context")["recent_activity"]
     participants = [[first["id"]], [second["id"]]]
     assert changed["changes"] == {"title": ["Planning", "New"], "participant_ids": participants}
     assert (created["entity_id"], created["action"]) == (made["id"], "created")
@@ -224,15 +224,15 @@ def test_whiteboards_are_listed_the_last_updated_first_and_without_content(owner
     wait_past(second["updated_at"])
     editor.patch(f"/whiteboards/{first['id']}", {"content": {"a": 1}})
     assert latest_activity(owner)["changes"] == {"content": [None, None]}
-    listed = owner.data(owner.get("/whiteboards"))["whiteboards"]
+    listed = owner.read("/whiteboards")["whiteboards"]
     assert [w["id"] for w in listed[:2]] == [first["id"], second["id"]]
     assert listed[0]["updated_by"] == editor.member["id"]
     assert "content" not in listed[0]
     # The content may be 512 KiB and no byte more.
     largest = {"a": "x" * (512 * 1024 - 8)}
     assert len(json.dumps(largest, separators=(",", ":"))) == 512 * 1024
-    made = owner.data(owner.post("/whiteboards", {"title": "x", "content": largest}), 201)
-    assert owner.data(owner.get(f"/whiteboards/{made['id']}"))["content"] == largest
+    made = owner.make("/whiteboards", {"title": "x", "content": largest})
+    assert owner.read(f"/whiteboards/{made['id']}")["content"] == largest
     body = {"title": "x", "content": {"a": largest["a"] + "x"}}
     fault(owner.post("/whiteboards", body), 422, "validation_error", "content")
 

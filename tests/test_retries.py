@@ -38,12 +38,12 @@ def retried(shared, shared_receiver):
 
 
 def deliveries(client, **query):
-    return client.data(client.get("/deliveries", **query))["deliveries"]
+    return client.read("/deliveries", **query)["deliveries"]
 
 
 def webhooks(client):
     """By name."""
-    return {webhook["name"]: webhook for webhook in client.data(client.get("/webhooks"))["webhooks"]}
+    return {webhook["name"]: webhook for webhook in client.read("/webhooks")["webhooks"]}
 
 
 def all_delivered(server):
@@ -125,7 +125,7 @@ def test_an_address_that_is_unknown_for_long_gets_what_it_refused_while_others_a
     refusals = partial(deliveries, owner, status="refused")
     wait_until(lambda: [one for one in refusals() if one["last_status"] == 404])
     (lost,) = [one for one in refusals() if one["last_status"] == 404]
-    assert owner.data(owner.get(f"/deliveries/{lost['id']}"))["payload"]["data"]["task"]["title"] == "Lost"
+    assert owner.read(f"/deliveries/{lost['id']}")["payload"]["data"]["task"]["title"] == "Lost"
 
 
 def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried):
@@ -136,7 +136,7 @@ def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried
     webhook = webhooks(owner)["receiver"]
     assert (webhook["state"], webhook["reason"]) == ("disabled", "it answered 410 Gone")
     assert len(deliveries(owner, status="waiting")) == 1
-    assert owner.data(owner.get("/health"))["checks"]["webhooks"]["failing_endpoints"] == 1
+    assert owner.read("/health")["checks"]["webhooks"]["failing_endpoints"] == 1
     fault(owner.post(f"/webhooks/{webhook['id']}/test"), 409, "conflict")
     assert "x-webhook-deliveries" not in owner.patch(f"/tasks/{task['id']}", {"title": "Unheard"}).headers
     assert len(deliveries(owner, status="waiting")) == 2
@@ -227,7 +227,7 @@ def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(
         assert (webhook["state"], webhook["reason"]) == ("disabled", "no longer in the configuration")
         refused = fault(owner.post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
         assert "put it back there first" in refused["message"]
-    assert owner.data(owner.get("/health"))["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 2}
+    assert owner.read("/health")["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 2}
     doctor = without.flask("doctor")
     assert doctor.returncode == 0, doctor.stdout
     assert "note: deliveries to down that are waiting: 1" in doctor.stdout

@@ -118,7 +118,7 @@ def test_two_workers_share_one_database(two_workers):
             assert client.patch(f"/tasks/{task['id']}", {"status": status}).status_code == 200
 
     at_once(*[work] * 8)
-    stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
+    stats = server.client().read(f"/projects/{project['id']}")["stats"]
     assert (stats["total"], stats["done"]) == (8, 8)
     assert "in order" in server.flask("doctor").stdout
 

@@ -34,7 +34,7 @@ def browser(server, cookie, headers=OURS):
 
 
 def link_of(maker, member):
-    return maker.data(maker.post(f"/members/{member['id']}/invitation"), 201)
+    return maker.make(f"/members/{member['id']}/invitation")
 
 
 def submit(server, token, **headers):
@@ -261,7 +261,7 @@ def things_made(server, join):
 def test_keys_made_in_a_session_end_with_it_only_on_request(server, join, query):
     admin, cookie, id, works = things_made(server, join)
     other = cookie_of(sign_in(server, admin.key))
-    names = [key["name"] for key in admin.data(admin.get("/keys"))["keys"] if key["made_with"] == id]
+    names = [key["name"] for key in admin.read("/keys")["keys"] if key["made_with"] == id]
     assert names == ["made", "Firefox on Linux", "Calendar link"]
     admin.data(browser(server, cookie)("DELETE", f"/session{query}"))
     fault(browser(server, cookie)("GET", "/me"), 401, "unauthorized")
@@ -350,7 +350,7 @@ def test_a_sign_in_link_starts_one_session_and_joins_nobody(server, owner, join)
     used = member.data(join_with(server, token_of(link_of(member, member.member))), 201)
     client = server.client(used["api_key"])
     assert used["member"] == client.member == member.member
-    assert client.data(client.get("/me"))["key"]["name"] == "sign-in link"
+    assert client.read("/me")["key"]["name"] == "sign-in link"
     fault(member.delete(f"/members/{member.member['id']}/invitation"), 404, "not_found")
 
 
@@ -385,7 +385,7 @@ def test_joining_starts_a_session_and_makes_no_key_for_programs(secure):
     assert "; Secure; HttpOnly; Path=/team; SameSite=Strict" in answer.headers["Set-Cookie"]
     shown = owner.data(browser(secure, cookie_of(answer))("GET", "/me"))
     assert (shown["member"]["id"], shown["member"]["status"]) == (invitation["member"]["id"], "active")
-    keys = owner.data(owner.get("/keys"))["keys"]
+    keys = owner.read("/keys")["keys"]
     assert [key["is_session"] for key in keys if key["member"]["id"] == shown["member"]["id"]] == [True]
     assert last_event(secure)["event"] == "member.joined"
 

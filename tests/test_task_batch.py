@@ -25,7 +25,7 @@ def test_several_tasks_are_changed_alike_each_with_its_own_events(hooked, receiv
     numbers = [(task["number"], task["version"]) for task in changed]
     assert numbers == [(a["number"], 2), (b["number"], 2), (c["number"], 3)]
     assert {(task["status"], task["title"], *task["labels"]) for task in changed} == {("done", "Ü", "batch")}
-    found = owner.data(owner.get("/tasks", q="ü", project_id=project["id"]))["tasks"]
+    found = owner.read("/tasks", q="ü", project_id=project["id"])["tasks"]
     assert sorted(found, key=lambda task: task["number"]) == changed
     events = [call.headers["x-service-event"] for call in receiver.all_here()]
     assert events == ["task.updated", "task.completed"] * 2 + ["task.updated"]
@@ -38,11 +38,11 @@ def test_none_is_changed_where_one_cannot_be(owner, project, tasks):
     assert f"version is 1 (#{numbers[1]})" in error["message"]
     other = owner.make_project()
     moved = owner.data(owner.patch(f"/tasks/{tasks[2]['id']}/details", {"project_id": other["id"]}))
-    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
+    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "M"})
     answer = change(owner, numbers, {"milestone_id": milestone["id"]})
     fault(answer, 422, "validation_error", "tasks[2].milestone_id")
     for task in (*tasks[:2], moved):
-        assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == task["version"]
+        assert owner.read(f"/tasks/{task['id']}")["version"] == task["version"]
 
 
 def test_tasks_of_over_4_mib_are_not_changed_together(server, owner, project):

@@ -20,7 +20,7 @@ def test_every_field_is_changed_at_once_and_nothing_else(owner, join, task, mile
     after = owner.data(answer)
     assert answer.headers["ETag"] == '"2"'
     assert after == task | stored | {"version": 2, "updated_at": after["updated_at"]}
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    shown = owner.read(f"/tasks/{task['id']}")
     assert shown | after == shown
     assert shown["milestone"]["id"] == milestone["id"]
 
@@ -66,7 +66,7 @@ def test_a_milestone_must_be_of_the_tasks_project(owner, milestone):
     for answer in (owner.patch(path(task), body), owner.post("/tasks", new | body)):
         error = fault(answer, 422, "validation_error", "milestone_id")
         assert error["message"] == "milestone_id: belongs to another project"
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["priority"] == "medium"
+    assert owner.read(f"/tasks/{task['id']}")["priority"] == "medium"
 
 
 def test_one_of_many_simultaneous_conditional_changes_is_applied(server, task):
@@ -82,12 +82,12 @@ def test_the_task_is_found_by_its_new_details_and_counted_there(owner, project, 
     owner.patch(path(task), {"priority": "urgent", "due_date": "2001-01-01"})
     new = {"milestone_id": milestone["id"], "priority": "urgent", "due_before": "2001-01-02"}
     for name, value in (new | {"q": "the horizon"}).items():
-        page = owner.data(owner.get("/tasks", project_id=project["id"], **{name: value}))
+        page = owner.read("/tasks", project_id=project["id"], **{name: value})
         assert ([found["id"] for found in page["tasks"]], page["pagination"]["total"]) == ([task["id"]], 1)
-    assert owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["overdue"] == 1
+    assert owner.read(f"/projects/{project['id']}")["stats"]["overdue"] == 1
     owner.patch(path(task), {"due_date": None, "milestone_id": None})
-    assert owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["overdue"] == 0
-    assert owner.data(owner.get("/tasks", milestone_id=milestone["id"]))["pagination"]["total"] == 0
+    assert owner.read(f"/projects/{project['id']}")["stats"]["overdue"] == 0
+    assert owner.read("/tasks", milestone_id=milestone["id"])["pagination"]["total"] == 0
 
 
 def test_the_team_and_its_receivers_are_told_of_one_change(server, owner, task):
@@ -99,7 +99,7 @@ def test_the_team_and_its_receivers_are_told_of_one_change(server, owner, task):
     names = [event["event"] for event in (*events, created)]
     assert names == ["task.completed", "task.updated", "task.created"]
     assert [event["data"] for event in events] == [{"task": changed, "changes": changes}] * 2
-    moved, created = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
+    moved, created = owner.read(f"/tasks/{task['id']}/activity")["activity"]
     assert (moved["action"], moved["changes"], created["action"]) == ("moved", changes, "created")
 
 
@@ -110,11 +110,11 @@ def test_a_task_moves_to_another_project_without_its_milestone(owner, project, t
     fault(owner.patch(path(task), both), 422, "validation_error", "milestone_id")
     moved = owner.data(owner.patch(path(task), {"project_id": other["id"]}))
     assert (moved["project_id"], moved["milestone_id"], moved["rank"]) == (other["id"], None, task["rank"])
-    (entry,) = owner.data(owner.get(f"/tasks/{task['id']}/activity", limit=1))["activity"]
+    (entry,) = owner.read(f"/tasks/{task['id']}/activity", limit=1)["activity"]
     changes = {"project_id": [project["id"], other["id"]], "milestone_id": [milestone["id"], None]}
     assert (entry["action"], entry["changes"]) == ("moved", changes)
     for id, count in ((project["id"], 0), (other["id"], 1)):
-        stats = owner.data(owner.get(f"/projects/{id}"))["stats"]
+        stats = owner.read(f"/projects/{id}")["stats"]
         assert (stats["todo"], stats["overdue"]) == (count, count)
     back = both | {"project_id": project["id"]}
     assert owner.data(owner.patch(path(task), back))["milestone_id"] == milestone["id"]
@@ -140,18 +140,18 @@ def test_a_copy_has_what_was_planned_and_nothing_of_the_work(owner, join, projec
     blocker, url = owner.make_task(project), f"/tasks/{task['id']}"
     work = {"status": "done", "external_id": "copied-1", "blocked_by": [blocker["number"]]}
     task = owner.data(owner.patch(f"{url}/details", planned | work))
-    owner.data(owner.post(f"{url}/comments", {"content": "x"}), 201)
+    owner.make(f"{url}/comments", {"content": "x"})
     key = {"Idempotency-Key": "copy"}
     answer = owner.post(f"{url}/copy", {"title": "Zweitschrift"}, headers=key)
     copy = owner.data(answer, 201)
     assert answer.headers["Location"].endswith(f"/api/v1/tasks/{copy['id']}")
-    assert owner.data(owner.post(f"{url}/copy", {"title": "Zweitschrift"}, headers=key), 201) == copy
+    assert owner.make(f"{url}/copy", {"title": "Zweitschrift"}, headers=key) == copy
     new = {"title": "Zweitschrift", "status": "todo", "completed_at": None, "external_id": None, "version": 1}
     new |= {name: copy[name] for name in ("id", "number", "rank", "created_at", "updated_at")}
     assert copy == task | planned | new | {"blocked_by": []}
-    found = owner.data(owner.get("/tasks", q="zweitschrift lines"))["tasks"]
+    found = owner.read("/tasks", q="zweitschrift lines")["tasks"]
     assert [row["number"] for row in found] == [copy["number"]]
-    assert owner.data(owner.post(f"{url}/copy"), 201)["title"] == task["title"]
+    assert owner.make(f"{url}/copy")["title"] == task["title"]
     fault(owner.post(f"{url}/copy", {"status": "todo"}), 422, "validation_error", "status")
 
 
@@ -161,7 +161,7 @@ def test_the_checkboxes_of_a_description_are_counted(owner, project):
     assert task["checks"] == {"done": 2, "total": 3}
     after = owner.data(owner.patch(path(task), {"description": text.replace("[ ] one", "[x] one")}))
     assert after["checks"] == {"done": 3, "total": 3}
-    (listed,) = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    (listed,) = owner.read("/tasks", project_id=project["id"])["tasks"]
     assert listed["checks"] == after["checks"]
     for text, checks in ((None, None), ("\n" * 49_990 + "- [ ] x", {"done": 0, "total": 1})):
         assert owner.data(owner.patch(path(task), {"description": text}))["checks"] == checks

@@ -23,7 +23,7 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     assert task == default | made | {"project_id": project["id"], "title": "Draft"}
     assert answer.headers["Location"] == f"/api/v1/tasks/{task['id']}"
     assert answer.headers["ETag"] == '"1"'
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    shown = owner.read(f"/tasks/{task['id']}")
     assert (shown["milestone"], shown["assignee"], shown["attachments"]) == (None, None, [])
 
 
@@ -32,9 +32,9 @@ def test_everything_that_was_sent_comes_back(owner, project, milestone, join):
     sent |= {"title": "Écrire la page", "description": "Two\nlines\tand 🎉", "priority": "urgent"}
     sent |= {"start_date": "2026-12-01T08:00:00.000Z", "due_date": "2026-12-24T18:30:00.500Z"}
     sent["metadata"] = {"estimate": 3, "nested": {"list": [1, 2.5, None, True, "é"]}}
-    task = owner.data(owner.post("/tasks", sent), 201)
+    task = owner.make("/tasks", sent)
     assert task | sent == task
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    shown = owner.read(f"/tasks/{task['id']}")
     assert shown | task == shown
     capitals = owner.make_task({"id": project["id"].upper()})  # ids in capitals are the same ids
     assert capitals["project_id"] == project["id"]
@@ -123,7 +123,7 @@ def test_an_expected_version_is_honoured_and_another_one_refused(owner, task):
         for tag in ('"2"', 'W/"2"', '"x"', '""', '"2", "3"'):  # of version 6
             answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
             fault(answer, 412, "precondition_failed")
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 6
+    assert owner.read(f"/tasks/{task['id']}")["version"] == 6
 
 
 def test_a_precondition_that_would_be_ignored_is_refused(owner, task):
@@ -138,7 +138,7 @@ def test_a_precondition_that_would_be_ignored_is_refused(owner, task):
         *(("PATCH", nothing, "If-None-Match", {}), ("DELETE", nothing, "If-None-Match", None)),
     ):
         fault(owner.request(method, place, json=body, headers={name: '"1"'}), 422, "validation_error", name)
-    assert owner.data(owner.get(path))["version"] == 1
+    assert owner.read(path)["version"] == 1
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
@@ -160,4 +160,4 @@ def test_a_deleted_task_is_gone_with_what_belongs_to_it(server, owner, project):
     assert server.rows("SELECT 1 FROM comment WHERE task_id = ?", task["id"]) == []
     assert server.rows("SELECT 1 FROM attachment WHERE id = ?", attachment) == []
     assert server.rows("SELECT 1 FROM attachment_content WHERE attachment_id = ?", attachment) == []
-    assert owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["total"] == 0
+    assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 0

@@ -118,10 +118,10 @@ def test_two_are_two_workspaces_with_settings_of_the_environment_and_end(begin, 
     with begin("--seed", "7", **settings, MY_KEY=OWNER_KEY) as one, begin() as other:
         first, second = (client(process.stdout.readline()) for process in (one, other))
         assert first.key == OWNER_KEY
-        assert first.data(first.get("/context"))["system"]["workspace_name"] == "Workspace"
-        assert first.data(first.get("/tasks"))["pagination"]["total"] == 200
+        assert first.read("/context")["system"]["workspace_name"] == "Workspace"
+        assert first.read("/tasks")["pagination"]["total"] == 200
         assert first.get("/me").status_code == 429
-        assert second.data(second.get("/tasks"))["tasks"] == []
+        assert second.read("/tasks")["tasks"] == []
         assert Client(second.base, first.key).get("/me").status_code == 401
         link = re.fullmatch(r"Sign in with this link, .*:  (http://\S+)\n", one.stdout.readline())[1]
         assert requests.get(link, timeout=PATIENCE).status_code == 200
@@ -254,8 +254,8 @@ def test_a_reset_takes_everything_back_and_ids_and_times_go_on(begun_once, owner
     project = owner.make_project()
     headers = {"Idempotency-Key": "one"}
     body = {"project_id": project["id"], "title": "T"}
-    task = owner.data(owner.post("/tasks", body, headers=headers), 201)
-    for listed in owner.data(owner.get("/projects"))["projects"]:
+    task = owner.make("/tasks", body, headers=headers)
+    for listed in owner.read("/projects")["projects"]:
         owner.delete(f"/projects/{listed['id']}", params={"force": "true"})
     owner.patch(f"/members/{task['created_by']}", {"email": "moved@example.com"})
     assert [text_of(owner, "list_meetings", {})[1] for _ in range(2)] == [False, True]  # one call a minute
@@ -332,11 +332,11 @@ def test_a_connection_is_dropped_before_or_after_the_commit(owner, drop, made):
     cause(owner, match="POST /api/v1/tasks", drop=drop)
     with pytest.raises(requests.ConnectionError):
         owner.post("/tasks", body, headers=headers)
-    assert owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["total"] == made
+    assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == made
     assert len(inbox(owner)) == made
     again = owner.post("/tasks", body, headers=headers)
     assert again.headers.get("Idempotent-Replayed") == ("true" if made else None)
-    assert owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["total"] == 1
+    assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 1
 
 
 def test_a_wrong_fault_is_refused_with_its_fields(owner):
@@ -363,7 +363,7 @@ def test_the_inbox_has_what_a_receiver_gets_the_oldest_first(owner):
     task = owner.data(answer, 201)
     owner.post(f"/tasks/{task['id']}/comments", {"content": "Hm"})
     first, second = inbox(owner)
-    assert [first["body"], second["body"]] == owner.data(owner.get("/events"))["events"]
+    assert [first["body"], second["body"]] == owner.read("/events")["events"]
     assert first["body"]["data"]["task"] == task
     assert first["headers"]["webhook-id"] == first["body"]["id"]
     assert {"x-service-signature", "webhook-signature", "webhook-timestamp"} < set(first["headers"])
@@ -377,7 +377,7 @@ def test_the_inbox_has_what_a_receiver_gets_the_oldest_first(owner):
 
 
 def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(owner, server):
-    whose = [one.data(one.get("/me"))["member"]["role"] for one in owner.others]
+    whose = [one.read("/me")["member"]["role"] for one in owner.others]
     assert whose == ["admin", "member", "client", "owner"]
     answers = [one.post("/projects", {"name": "Of a test"}).status_code for one in owner.others]
     assert answers == [201, 201, 403, 403]  # the last one's key only reads
@@ -386,7 +386,7 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
     for headers in ({}, {"Authorization": "Bearer x"}, {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"}):
         fault(requests.post(url, headers=headers, timeout=PATIENCE), 401, "unauthorized")
     assert "POST /throwaway/reset" in fault(ask(owner, "GET", "nothing"), 404, "not_found")["message"]
-    for key in owner.data(owner.get("/keys"))["keys"]:
+    for key in owner.read("/keys")["keys"]:
         owner.delete(f"/keys/{key['id']}")
     assert owner.get("/me").status_code == 401
     assert ask(owner, "POST", "reset").status_code == 200
@@ -425,7 +425,7 @@ def test_a_seed_repeats_a_workspace_and_a_reset_its_baseline(begun_once, owner, 
         # Hidden entries, here of milestones, are pruned: they are many months old.
         rows["activity"] = [row for row in rows["activity"] if "milestone" not in row]
     assert own == other
-    dates = [task["due_date"][:7] for task in owner.data(owner.get("/tasks"))["tasks"] if task["due_date"]]
+    dates = [task["due_date"][:7] for task in owner.read("/tasks")["tasks"] if task["due_date"]]
     assert set(dates) <= {"2025-12", "2026-01", "2026-02"}
 
 
@@ -489,7 +489,7 @@ def test_expiry_and_due_dates_follow_the_clock_and_a_reset_sets_it_back(owner):
     owner.make_task(project, due_date=now(86400))
     claimed = owner.make_task(project)
     owner.post(f"/tasks/{claimed['id']}/claim", {"minutes": 60})
-    made = owner.data(owner.post("/keys", {"name": "short", "expires_at": now(3600)}), 201)
+    made = owner.make("/keys", {"name": "short", "expires_at": now(3600)})
     short = Client(owner.base, made["api_key"])
     cookie = owner.post("/session", {"api_key": owner.key}).headers["Set-Cookie"]
 
@@ -497,14 +497,14 @@ def test_expiry_and_due_dates_follow_the_clock_and_a_reset_sets_it_back(owner):
         """How many are late, and whether the key and the session are valid."""
         signed_in = {"Cookie": cookie, "X-Requested-With": "x"}
         session = requests.get(f"{owner.base}/me", headers=signed_in, timeout=PATIENCE)
-        late = owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["overdue"]
+        late = owner.read(f"/projects/{project['id']}")["stats"]["overdue"]
         return late, short.get("/me").status_code, session.status_code
 
     assert seen_now() == (0, 200, 200)
     told = ask(owner, "POST", "clock", advance="3d").json()["data"]["now"]
     assert now(3 * 86400 - 60) < told <= now(3 * 86400)
     assert seen_now() == (1, 401, 200)
-    wait_until(lambda: owner.data(owner.get(f"/tasks/{claimed['id']}"))["status"] == "todo")
+    wait_until(lambda: owner.read(f"/tasks/{claimed['id']}")["status"] == "todo")
     assert owner.make_task(project)["created_at"] >= told
     ask(owner, "POST", "clock", advance="30d")
     assert seen_now() == (1, 401, 401)
@@ -527,7 +527,7 @@ def test_deliveries_come_twice_late_unordered_and_badly_signed_and_a_reset_forge
         def arrived(*made, count=2):
             """The titles as they come, of tasks of one request: it sends all before one comes again."""
             tasks = [{"project_id": project["id"], "title": title} for title in made]
-            owner.data(owner.post("/tasks/batch", {"tasks": tasks}), 201)
+            owner.make("/tasks/batch", {"tasks": tasks})
             return [receiver.next().event["data"]["task"]["title"] for _ in range(count)]
 
         cause(owner, match="POST *", webhook="twice")
@@ -555,7 +555,7 @@ def test_deliveries_come_twice_late_unordered_and_badly_signed_and_a_reset_forge
 
         receiver.answer = reset_and_fail
         owner.make_task(project)
-        names = {one["name"]: one["failures"] for one in owner.data(owner.get("/webhooks"))["webhooks"]}
+        names = {one["name"]: one["failures"] for one in owner.read("/webhooks")["webhooks"]}
         assert names == {"inbox": 0, "mine": 0}
-        assert owner.data(owner.get("/deliveries"))["deliveries"] == []
+        assert owner.read("/deliveries")["deliveries"] == []
         owner.session.close()

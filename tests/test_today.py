@@ -30,7 +30,7 @@ def bo(people):
 
 
 def today(client):
-    found = client.data(client.get("/today"))
+    found = client.read("/today")
     assert sorted(found) == sorted(KINDS)
     return found
 
@@ -48,7 +48,7 @@ def snooze(client, task, until):
 
 
 def unread_count(client):
-    return client.data(client.get("/inbox"))["unread"]
+    return client.read("/inbox")["unread"]
 
 
 def test_a_question_waits_for_whom_it_asks_until_it_is_answered(ada, bo, project):
@@ -105,7 +105,7 @@ def test_the_meetings_that_have_not_ended_today_are_listed(ada, bo):
     def meet(title, starts_at, ends_at=None):
         times = {"starts_at": starts_at.isoformat(), "ends_at": ends_at and ends_at.isoformat()}
         body = {"title": title, "participant_ids": [ada.member["id"]]} | times
-        bo.data(bo.post("/meetings", body), 201)
+        bo.make("/meetings", body)
 
     meet("Over", now - timedelta(days=2), now - timedelta(days=1))
     meet("Under way", now - timedelta(hours=1), ends)
@@ -142,7 +142,7 @@ def test_a_snoozed_task_is_left_out_until_the_time_or_the_undo(ada, bo, project,
     assert snoozed["task_id"] == task["id"]
     assert kind not in titles(ada, kind)
     assert unread_count(ada) == before - (kind != "due")
-    (notice,) = [one for one in ada.data(ada.get("/inbox"))["notices"] if one["task"]["id"] == task["id"]]
+    (notice,) = [one for one in ada.read("/inbox")["notices"] if one["task"]["id"] == task["id"]]
     assert notice["snoozed_until"] == snoozed["snoozed_until"]
     ada.data(ada.post("/inbox/read", {"until": notice["id"]}))  # what is put off stays unread
     assert snooze(ada, task, None) == {"task_id": task["id"], "snoozed_until": None}

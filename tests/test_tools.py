@@ -62,7 +62,7 @@ def listed(client):
 
 def stored(client, id):
     """The task as the API shows it."""
-    return client.data(client.get(f"/tasks/{id}"))
+    return client.read(f"/tasks/{id}")
 
 
 def brief(task, title, **fields):
@@ -77,7 +77,7 @@ def full(task, title, **fields):
 
 
 def make_milestone(client, project, title="Launch", **fields):
-    return client.data(client.post(f"/projects/{project['id']}/milestones", {"title": title} | fields), 201)
+    return client.make(f"/projects/{project['id']}/milestones", {"title": title} | fields)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,6 @@ def hooked(launch_module, shared_receiver):
     """The owner's client of a server that sends every event to the receiver, and is behind a proxy."""
     webhooks = json.dumps([hook(shared_receiver)])
     return launch_module(TASKS_WEBHOOKS=webhooks, TASKS_SERVER__TRUSTED_PROXIES="1", **PATIENT).client()
-
-
-# Definitions ----------------------------------------------------------------------------------
 
 
 def test_every_definition_is_valid_and_true(owner):
@@ -108,7 +105,7 @@ def test_every_definition_is_valid_and_true(owner):
 @pytest.fixture(scope="module")
 def reader(server, owner):
     """The client of a key that only reads."""
-    return server.client(owner.data(owner.post("/keys", {"name": "r", "scope": "read"}), 201)["api_key"])
+    return server.client(owner.make("/keys", {"name": "r", "scope": "read"})["api_key"])
 
 
 def test_a_caller_sees_the_tools_that_it_may_use_and_no_others_work(reader, owner, join, project, task):
@@ -200,22 +197,19 @@ def test_every_argument_is_taken_as_json_and_null_is_none(tool):
         checked(tool, **added, colour=None)
 
 
-# Reading --------------------------------------------------------------------------------------
-
-
 def test_the_context_tells_what_is_going_on_in_active_projects(launch):
     owner = launch().client()
     project, archived = owner.make_project(name="Website"), owner.make_project(name="Archived")
     yours = {"title": "Mine", "assignee_id": owner.member["id"], "priority": "low"}
     mine, _ = [owner.make_task(place, **yours) for place in (project, archived)]
-    for task in owner.data(owner.get("/tasks"))["tasks"]:
+    for task in owner.read("/tasks")["tasks"]:
         owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "in_progress"}))
     owner.make_task(archived, title="Archived", priority="urgent")
     owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
     owner.make_task(project, title="Late", due_date="2026-01-01")
     for number in range(6):
         owner.make_task(project, title=f"Urgent {number}", priority="urgent", due_date="2099-01-01T10:30:00Z")
-    owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
+    owner.make("/whiteboards", {"title": "Ideas"})
     context = use(owner, "get_context")
     assert context["you"] == "Olga Owner (owner, key of scope write)"
     shown = brief(mine, "Mine", version=2, status="in_progress", priority="low", project="Website")
@@ -294,7 +288,7 @@ def test_tasks_come_in_pages_which_end_early_where_titles_are_long(server, owner
     project = owner.make_project(name="長" * 100)
     add_copies(server, owner.make_task(project, title="題" * 490, assignee_id=owner.member["id"]), 49)
     query = {"project_id": project["id"], "sort": "created_at", "limit": 100}
-    numbers = [task["number"] for task in owner.data(owner.get("/tasks", **query))["tasks"]]
+    numbers = [task["number"] for task in owner.read("/tasks", **query)["tasks"]]
     even, early = [], []
     for limit, pages in ((15, even), (50, early)):
         asked, offset = {"project": project["id"], "sort": "created_at", "limit": limit}, 0
@@ -344,7 +338,7 @@ def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):
     long = {"title": "t" * 500, "description": "ü" * 50_000, "metadata": {"a": "x" * 60_000}}
     task = owner.make_task(project, due_date="2026-12-01", **long)
     for number in range(12):
-        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"{number}" * 20_000}), 201)
+        owner.make(f"/tasks/{task['id']}/comments", {"content": f"{number}" * 20_000})
     shown = use(owner, "get_task", task_id=task["id"])
     assert shown["title"] == "t" * 500
     assert shown["description"] == "ü" * 3000 + "…"
@@ -408,19 +402,16 @@ def test_meetings_are_the_caller_s_own(join, owner, project):
     ana = join(full_name="Ana who meets")
     times = {"starts_at": "2099-01-01T09:00:00Z", "ends_at": "2099-01-01T10:30:00Z"}
     more = {"location": "Room 2", "project_id": project["id"], "participant_ids": [ana.member["id"]]}
-    owner.data(owner.post("/meetings", {"title": "Planning"} | times | more), 201)
-    ana.data(ana.post("/meetings", {"title": "Past", "starts_at": "2020-01-01"}), 201)
+    owner.make("/meetings", {"title": "Planning"} | times | more)
+    ana.make("/meetings", {"title": "Past", "starts_at": "2020-01-01"})
     for _ in range(25):
-        ana.data(ana.post("/meetings", {"title": "Later", "starts_at": "2099-01-01T10:00:00Z"}), 201)
+        ana.make("/meetings", {"title": "Later", "starts_at": "2099-01-01T10:00:00Z"})
     meetings = use(ana, "list_meetings")
     shown = {"title": "Planning", "starts": "2099-01-01T09:00Z", "ends": "2099-01-01T10:30Z"}
     shown |= {"location": "Room 2", "project": "A project", "people": ["Olga Owner", "Ana who meets"]}
     assert meetings["upcoming"][0] == shown
     assert len(meetings["upcoming"]) == 20
     assert meetings["past"] == [{"title": "Past", "starts": "2020-01-01", "people": ["Ana who meets"]}]
-
-
-# Names ----------------------------------------------------------------------------------------
 
 
 def test_projects_are_chosen_by_name_or_id(launch):
@@ -477,7 +468,7 @@ def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(
     owner = server.client()
     for number, name in enumerate(["Rina_Lima", "(Zoë) Müller"]):
         body = {"email": f"x.wren{number}@example.com", "full_name": name, "role": "member"}
-        owner.data(owner.post("/members/invite", body), 201)
+        owner.make("/members/invite", body)
     task = use(owner, "create_task", project="app", title="Call the bank", milestone="version")["number"]
 
     def assigned(assignee):
@@ -503,9 +494,6 @@ def test_milestones_are_those_of_the_project(owner):
     assert 'milestone: "Landing" does not exist; choose one of: "Launch".' in text
     text = refused(owner, "create_task", project=bare["id"], title="x", milestone="Launch")
     assert '"Launch" does not exist; a person creates the first one' in text
-
-
-# Writing --------------------------------------------------------------------------------------
 
 
 def test_a_task_is_created_with_everything_cleared_and_changed(owner, project):
@@ -684,7 +672,7 @@ def test_a_repeated_comment_is_found_among_many_later_ones_while_there_is_its_ta
     comment = {"task_id": task["id"], "content": "Once"}
     made = use(owner, "add_comment", **comment)
     for _ in range(30):
-        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Later"}), 201)
+        owner.make(f"/tasks/{task['id']}/comments", {"content": "Later"})
     assert use(owner, "add_comment", **comment) == made | {"already_made": True}
     owner.data(owner.delete(f"/tasks/{task['id']}"))
     assert refused(owner, "add_comment", **comment).startswith("not_found: no such task")
@@ -737,14 +725,11 @@ def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
     ids = [event["request_id"] for event in events]
     assert ids == [*ids[:3], ids[3], ids[3]]
     assert len(set(ids)) == 4
-    entries = hooked.data(hooked.get("/activity"))["activity"][:6]
+    entries = hooked.read("/activity")["activity"][:6]
     done = [f"{entry['action']} {entry['entity']}" for entry in entries]
     assert done[:4] == ["created comment", "moved task"] * 2
     assert done[4:] == ["created task", "created project"]
     assert entries[-1]["entity_id"] == project
-
-
-# Limits and outages ---------------------------------------------------------------------------
 
 
 def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
@@ -763,7 +748,7 @@ def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
 def test_a_member_s_calls_of_tools_are_limited_where_requests_are_not(launch):
     server = launch(TASKS_LIMITS__TOOL_CALLS_PER_MINUTE="2")
     owner = server.client()
-    other = server.client(owner.data(owner.post("/keys", {"name": "another"}), 201)["api_key"])
+    other = server.client(owner.make("/keys", {"name": "another"})["api_key"])
     for client in (owner, other):
         use(client, "list_meetings")
     assert refused(other, "list_meetings").startswith("rate_limited: too many requests; try again in ")

@@ -217,7 +217,7 @@ def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, own
     again = use(bot, "create_task", **arguments)
     assert {task.pop("already_made") for task in again["done"]} == {True}
     assert again == said
-    assert len(owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]) == 3
+    assert len(owner.read("/tasks", project_id=project["id"])["tasks"]) == 3
     assert "at most 20" in refused(bot, "create_task", **arguments | {"more": [{"title": "x"}] * 20})
     assert "each must be an object" in refused(bot, "create_task", **arguments | {"more": ["x"]})
 

@@ -148,7 +148,7 @@ def test_an_answer_has_the_request_s_id(server):
 
 
 def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
-    before = len(owner.data(owner.get("/projects"))["projects"])
+    before = len(owner.read("/projects")["projects"])
     call = message(CALL, name="create_project", arguments={"name": "Not made"})
     body, headers = modern(CALL, name="create_project", arguments={"name": "Not made"})
     del call["id"], body["id"]
@@ -156,7 +156,7 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
     for sent, given in ((call, {}), (body, headers), *[(other, {}) for other in others]):
         answer = exchange(server, sent, **given)
         assert (answer.status_code, answer.content) == (202, b"")
-    assert len(owner.data(owner.get("/projects"))["projects"]) == before
+    assert len(owner.read("/projects")["projects"]) == before
 
 
 def test_initialize_agrees_on_a_version(server):

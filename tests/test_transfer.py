@@ -23,10 +23,10 @@ def batch(project, *bodies):
 def test_a_batch_makes_all_of_its_tasks(owner, project):
     body = batch(project, {"title": "One"}, {"title": "Two", "priority": "high", "due_date": "2026-12-01"})
     key = {"Idempotency-Key": "batch"}
-    made = owner.data(owner.post("/tasks/batch", body, headers=key), 201)["tasks"]
+    made = owner.make("/tasks/batch", body, headers=key)["tasks"]
     assert [task["title"] for task in made] == ["One", "Two"]
     assert made[1]["number"] == made[0]["number"] + 1
-    assert owner.data(owner.get(f"/tasks/{made[1]['id']}"))["due_date"] == "2026-12-01T23:59:59.999Z"
+    assert owner.read(f"/tasks/{made[1]['id']}")["due_date"] == "2026-12-01T23:59:59.999Z"
     again = owner.post("/tasks/batch", body, headers=key)
     assert owner.data(again, 201)["tasks"] == made
     assert again.headers["Idempotent-Replayed"] == "true"
@@ -42,7 +42,7 @@ def test_a_batch_with_a_mistake_makes_none_and_names_every_mistake(owner, projec
     for body in ({}, {"tasks": []}, {"tasks": {}}, {"tasks": None}, batch(project, *[{"title": "x"}] * 101)):
         fault(owner.post("/tasks/batch", body), 422, "validation_error", "tasks")
     fault(owner.post("/tasks/batch", {"tasks": [1]}), 422, "validation_error")
-    assert owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"] == []
+    assert owner.read("/tasks", project_id=project["id"])["tasks"] == []
 
 
 def test_a_task_of_another_program_is_created_once_and_changed_afterwards(owner, project):
@@ -53,7 +53,7 @@ def test_a_task_of_another_program_is_created_once_and_changed_afterwards(owner,
     assert owner.data(owner.put(path, body)) == made
     done = owner.data(owner.put(path, body | {"status": "done", "title": "Renamed"}))
     assert (done["id"], done["version"], done["title"]) == (made["id"], 2, "Renamed")
-    found = owner.data(owner.get("/tasks", external_id="owner/repo#17"))["tasks"]
+    found = owner.read("/tasks", external_id="owner/repo#17")["tasks"]
     assert [task["id"] for task in found] == [made["id"]]
     fault(owner.put(path, {"title": "x"}), 422, "validation_error", "project_id")
     fault(owner.put("/tasks/by-external-id/" + "x" * 256, body), 422, "validation_error", "external_id")
@@ -99,7 +99,7 @@ def test_if_match_and_if_none_match_decide_about_a_task_of_another_program_too(o
     path, new = "/tasks/by-external-id/if-none-match", {"If-None-Match": "*"}
     made = owner.data(owner.put(path, body, headers=new), 201)
     fault(owner.put(path, body | {"title": "Twice"}, headers=new), 412, "precondition_failed")
-    assert owner.data(owner.get(f"/tasks/{made['id']}"))["version"] == 1
+    assert owner.read(f"/tasks/{made['id']}")["version"] == 1
 
 
 CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels,Sprint
@@ -119,7 +119,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     server = launch()
     owner = server.client()
     kim = {"email": "kim@example.com", "full_name": "Kim", "role": "client", "project_ids": []}
-    owner.data(owner.post("/members/invite", kim), 201)
+    owner.make("/members/invite", kim)
     tried = run_import(server, tmp_path, CSV)
     assert tried.stdout.splitlines() == [
         "new: project Imported",
@@ -130,9 +130,9 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
         "3 new, 0 changed, 0 unchanged",
     ]
     assert "Nothing is stored" in tried.stderr
-    assert owner.data(owner.get("/projects"))["projects"] == []
+    assert owner.read("/projects")["projects"] == []
     assert run_import(server, tmp_path, CSV, "--apply").stdout == tried.stdout
-    tasks = owner.data(owner.get("/tasks", sort="created_at"))["tasks"]
+    tasks = owner.read("/tasks", sort="created_at")["tasks"]
     assert [task["number"] for task in tasks] == [1, 2, 3]
     draft, menu, third = tasks
     shown = (draft["status"], draft["priority"], draft["due_date"][:10])
@@ -142,7 +142,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     assert draft["milestone_id"] == third["milestone_id"]
     again = run_import(server, tmp_path, CSV.replace("Draft", "Drafted"), "--apply")
     assert again.stdout.splitlines()[-1] == "1 new, 1 changed, 1 unchanged"
-    assert owner.data(owner.get("/tasks/1"))["title"] == "Drafted"
+    assert owner.read("/tasks/1")["title"] == "Drafted"
 
 
 def test_a_trial_takes_no_turn_nor_does_an_import_with_mistakes_whose_lines_it_names(launch, tmp_path):
@@ -217,7 +217,7 @@ def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_
     owner = server.client()
     text = " x\r\n\r\ny\n"
     made = {"project_id": owner.make_project()["id"], "title": "T", "description": text, "external_id": "1"}
-    task = owner.data(owner.post("/tasks", made | {"due_date": "2026-12-01"}), 201)
+    task = owner.make("/tasks", made | {"due_date": "2026-12-01"})
     assert (task["description"], task["due_date"]) == (text, "2026-12-02T04:59:59.999Z")
     server.flask("export", str(tmp_path / "exported.csv"))
     exported = (tmp_path / "exported.csv").read_bytes().replace(task["due_date"].encode(), b"2026-12-01")
@@ -233,9 +233,9 @@ def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_pa
     assert "line 2: project: is the name of 2; rename" in run_import(server, tmp_path, text).stdout
     owner.data(owner.patch(f"/projects/{old['id']}", {"status": "archived"}))
     assert run_import(server, tmp_path, text, "--apply").exit_code == 0
-    assert owner.data(owner.get("/tasks"))["tasks"][0]["project_id"] == new["id"]
+    assert owner.read("/tasks")["tasks"][0]["project_id"] == new["id"]
     for _ in range(2):
-        owner.data(owner.post(f"/projects/{new['id']}/milestones", {"title": "Launch"}), 201)
+        owner.make(f"/projects/{new['id']}/milestones", {"title": "Launch"})
     text = text.replace("website,", "website,launch")
     assert "line 2: milestone: is the name of 2; rename" in run_import(server, tmp_path, text).stdout
 
@@ -250,15 +250,15 @@ def moved(launch, tmp_path):
     ana = server.client(key)
     project = owner.make_project(name="Website", description="All of it")
     milestone = {"title": "Launch", "due_date": "2026-12-15", "description": "Soon"}
-    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", milestone), 201)
+    milestone = owner.make(f"/projects/{project['id']}/milestones", milestone)
     owner.make_task(project, title="Deleted")
     owner.data(owner.delete("/tasks/1"))
     owner.data(owner.patch(f"/milestones/{milestone['id']}", {"closed": True}))
     details = {"milestone_id": milestone["id"], "metadata": {"estimate": 3}, "labels": ["Red", "a, b"]}
     first = ana.make_task(project, title="First", description="=1+1", priority="high", **details)
     second = owner.make_task(project, title="Second", blocked_by=[first["id"]], external_id="A-1")
-    owner.data(owner.post(f"/tasks/{first['id']}/comments", {"content": "For @Ana Lima"}), 201)
-    ana.data(ana.post(f"/tasks/{first['id']}/comments", {"content": "Yes"}), 201)
+    owner.make(f"/tasks/{first['id']}/comments", {"content": "For @Ana Lima"})
+    ana.make(f"/tasks/{first['id']}/comments", {"content": "Yes"})
     ana.data(ana.post(f"/tasks/{first['id']}/complete"))
     file = {"file": ("menu.pdf", b"\0bytes", "application/pdf")}
     ana.data(ana.request("POST", f"/tasks/{second['id']}/attachments", files=file), 201)
@@ -293,7 +293,7 @@ def test_json_lines_make_the_same_workspace_elsewhere_once(moved, tmp_path):
     (file,) = (tmp_path / "again").iterdir()
     assert file.read_bytes() == b"\0bytes"
     owner = other.client()
-    assert owner.data(owner.get("/inbox"))["notices"] == []
+    assert owner.read("/inbox")["notices"] == []
     assert owner.make_task(owner.make_project())["number"] == 5
     for form in ("jsonl", "csv"):
         exported = server.flask("export", "--format", form).stdout
@@ -310,7 +310,7 @@ def test_an_import_changes_only_what_differs_and_adds_what_is_missing(moved, tmp
     owner.data(owner.delete("/tasks/4"))
     (project, _, milestone, first, *_) = lines
     owner.data(owner.patch(f"/milestones/{milestone['id']}", {"due_date": None}))
-    (comment, _) = owner.data(owner.get("/tasks/2/comments"))["comments"]
+    (comment, _) = owner.read("/tasks/2/comments")["comments"]
     owner.data(owner.delete(f"/tasks/{first['id']}/comments/{comment['id']}"))
     owner.data(owner.patch(f"/projects/{lines[1]['id']}", {"status": "active"}))
     project["description"] = None
@@ -327,7 +327,7 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
     owner = other.client()
     for number in (1, 2):
         owner.make_task(owner.make_project(name=f"Other {number}"))
-    (ana,) = (row for row in owner.data(owner.get("/members"))["members"] if row["full_name"] == "Ana Lima")
+    (ana,) = (row for row in owner.read("/members")["members"] if row["full_name"] == "Ana Lima")
     owner.data(owner.delete(f"/members/{ana['id']}"))
     done = import_lines(other, tmp_path, lines, "--apply")
     assert done.stdout.splitlines()[3:] == [
@@ -337,11 +337,11 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
         "dropped: attachment, which needs --files (1 task)",
         "3 new, 0 changed, 0 unchanged",
     ]
-    tasks = {task["title"]: task for task in owner.data(owner.get("/tasks"))["tasks"]}
+    tasks = {task["title"]: task for task in owner.read("/tasks")["tasks"]}
     assert len({task["rank"] for task in tasks.values()}) == len(tasks)
     assert [tasks[title]["number"] for title in ("First", "Second", "Third")] == [3, 4, 5]
     assert [blocker["number"] for blocker in tasks["Third"]["blocked_by"]] == [4]
-    (_, comment) = owner.data(owner.get("/tasks/3/comments"))["comments"]
+    (_, comment) = owner.read("/tasks/3/comments")["comments"]
     assert comment["content"] == "ana@example.com wrote:\n\nYes"
     done = import_lines(other, tmp_path, lines, "--files", str(tmp_path / "none"))
     assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {tmp_path}/none/")

@@ -81,7 +81,7 @@ def until_all_wait(server, project, key=OWNER_KEY):
 
 def test_an_event_and_a_change_are_waited_for(owner, begin):
     project = owner.make_project()
-    last = owner.data(owner.get("/events", since=project["created_at"]))["pagination"]["next_after"]
+    last = owner.read("/events", since=project["created_at"])["pagination"]["next_after"]
     events, changes = begin("/events", after=last), begin("/changes", after=end(owner))
     task = owner.make_task(project)
     (event,), (change,) = events.data()["events"], changes.data()["changes"]
@@ -105,14 +105,14 @@ def test_a_list_of_what_is_ready_comes_as_soon_as_there_is_something(owner, bot,
     ):
         waiting = begin("/tasks", ready="true", project_id=project["id"])
         act()
-        tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+        tasks = owner.read("/tasks", project_id=project["id"])["tasks"]
         assert waiting.ids() == [task["id"] for task in tasks]
 
 
 def test_a_wait_for_changed_tasks_ends_with_the_next_change(owner, begin):
     project = owner.make_project()
     task = owner.make_task(project)
-    page = owner.data(owner.get("/tasks", sort="updated_at", limit=100, project_id=project["id"]))
+    page = owner.read("/tasks", sort="updated_at", limit=100, project_id=project["id"])
     following = {"sort": "updated_at", "after": page["pagination"]["next_after"], "project_id": project["id"]}
     waiting = begin("/tasks", **following)
     owner.make_task(owner.make_project())  # which is none of that project's
@@ -151,10 +151,10 @@ def test_two_requests_of_a_member_wait_and_24_of_all_while_others_are_served(qui
     assert answer.headers["Retry-After"] == "5"
     waiting += [begin("/tasks", key=key, **query) for key in [bot.key, *keys] for _ in range(WAITS)]
     until_all_wait(quiet, project, last)
-    assert owner.data(owner.get("/tasks", **query))["tasks"] == []
+    assert owner.read("/tasks", **query)["tasks"] == []
     task = owner.make_task(project)
     assert [wait.ids() for wait in waiting] == [[task["id"]]] * limits.WAITS
-    assert owner.data(owner.get("/tasks", **query, wait=LONG))["tasks"]  # what is there needs no place
+    assert owner.read("/tasks", **query, wait=LONG)["tasks"]  # what is there needs no place
 
 
 def test_fewer_threads_let_fewer_requests_wait(launch, begin):
@@ -184,7 +184,7 @@ def test_a_client_that_hangs_up_frees_its_place(quiet, owner, begin):
 
 
 def test_a_key_that_is_revoked_meanwhile_counts_no_more(quiet, owner, begin):
-    key = owner.data(owner.post("/keys", {"name": "short"}), 201)
+    key = owner.make("/keys", {"name": "short"})
     project = owner.make_project()
     waiting = begin("/tasks", key=key["api_key"], ready="true", project_id=project["id"])
     owner.data(owner.delete(f"/keys/{key['key']['id']}"))

@@ -85,7 +85,7 @@ def test_each_change_emits_its_events_once(owner, receiver, project):
 
 def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
     body = {"email": "joins@example.com", "full_name": "J", "role": "client"}
-    invitation = owner.data(owner.post("/members/invite", body), 201)
+    invitation = owner.make("/members/invite", body)
     event = receiver.next().event
     assert (event["event"], event["data"]) == ("member.invited", {"member": invitation["member"]})
     assert event["actor"]["role"] == "owner"
@@ -165,20 +165,20 @@ def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch, host
     answer = owner.post("/tasks", body, timeout=40)  # they would hold it for three minutes, or forever
     assert answer.status_code == 201
     assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=4"
-    failed = owner.data(owner.get("/deliveries"))["deliveries"]
+    failed = owner.read("/deliveries")["deliveries"]
     assert {delivery["webhook"] for delivery in failed} == set(LATE)
     for delivery in failed:
         assert delivery["last_error"].startswith("timed out after 0."), delivery
         assert delivery["attempts"] == 1
     assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=4"
-    waits = owner.data(owner.get("/deliveries", limit=4))["deliveries"]
+    waits = owner.read("/deliveries", limit=4)["deliveries"]
     assert {(delivery["attempts"], delivery["last_error"]) for delivery in waits} == {(0, None)}
 
 
 def test_a_kept_connection_that_the_receiver_has_closed_is_no_failure(hooked, receiver):
     owner = hooked.client()
     body = {"project_id": owner.make_project()["id"], "title": "x"}
-    owner.data(owner.post("/tasks", body), 201)
+    owner.make("/tasks", body)
     receiver.answers = [None, 200]  # to the second call over the connection
     assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
     _, lost, again = receiver.all_here()
@@ -228,9 +228,9 @@ def test_the_status_decides_whatever_else_an_answer_holds(launch, hostile):
     for _ in range(2):
         owner.make_task(owner.make_project())
     log = server.log.read_text()
-    for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
+    for webhook in owner.read("/webhooks")["webhooks"]:
         _, status, error = ANSWERS[webhook["name"]]
-        second, first = owner.data(owner.get("/deliveries", webhook_id=webhook["id"]))["deliveries"]
+        second, first = owner.read("/deliveries", webhook_id=webhook["id"])["deliveries"]
         stored = (first["last_status"], first["last_error"], first["status"])
         assert stored == (status, error, "pending" if error else "delivered"), webhook["name"]
         # A refusal concerns only that event; behind one for which the receiver failed, others wait.
@@ -257,7 +257,7 @@ def test_an_error_holds_neither_what_may_be_secret_nor_all_that_was_sent(launch,
     server = serve(launch, echoing, telling, lengthy)
     owner = server.client()
     owner.make_task(owner.make_project())
-    deliveries = {one["webhook"]: one for one in owner.data(owner.get("/deliveries"))["deliveries"]}
+    deliveries = {one["webhook"]: one for one in owner.read("/deliveries")["deliveries"]}
     told = {echoing["name"]: "POST /… HTTP/1.1\\r\\n", telling["name"]: "no token …, nor …\\r\\n"}
     told[lengthy["name"]] = "answered 302"
     assert {name: delivery["last_error"] for name, delivery in deliveries.items()} == told
@@ -273,7 +273,7 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
     target, entry = hostile("tls", send(ACCEPTED), context=contexts["right"])
     strict = serve(launch, entry).client()
     strict.make_task(strict.make_project())
-    (delivery,) = strict.data(strict.get("/deliveries"))["deliveries"]
+    (delivery,) = strict.read("/deliveries")["deliveries"]
     assert "certificate verify failed" in delivery["last_error"]
     assert target.requests == []
     closing, other = hostile("closes", send(b""), context=contexts["right"])
@@ -304,7 +304,7 @@ def test_a_proxy_of_the_configuration_is_used_also_for_tls_and_knows_our_login_a
     proxy = Proxy("ana:p@ss w%rd")
     server, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ss%20w%25rd@"))
     owner = server.client()
-    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    deliveries = owner.read("/deliveries")["deliveries"]
     assert [(one["status"], one["attempts"]) for one in deliveries] == [("delivered", 1)] * 2
     firsts = {request.split(b"\r\n")[0] for request in proxy.requests}
     connect, post = b"CONNECT %b HTTP/1." % tls.url.split("/")[2].encode(), plain.url.encode()
@@ -318,11 +318,11 @@ def test_a_delivery_that_a_proxy_refuses_waits_and_hides_the_password(proxied):
     proxy = Proxy("ana:another")
     server, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ssword-1@"))
     owner = server.client()
-    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    deliveries = owner.read("/deliveries")["deliveries"]
     assert {(one["status"], one["attempts"]) for one in deliveries} == {("pending", 1)}
     errors = {one["last_error"] for one in deliveries}
     assert errors == {"Tunnel connection failed: 407 Not so, … …", "answered 407"}
-    assert {one["failures"] for one in owner.data(owner.get("/webhooks"))["webhooks"]} == {1}
+    assert {one["failures"] for one in owner.read("/webhooks")["webhooks"]} == {1}
     said = server.log.read_text() + server.flask("doctor").stdout + server.flask("webhook", "list").stdout
     assert not re.search("p@ss|p%40ss|YW5hOnBAc3N3b3JkLTE", said)
     assert tls.requests == plain.requests == []
@@ -333,7 +333,7 @@ def test_a_proxy_that_hangs_costs_no_more_than_the_budget(proxied):
     slow = Hostile(dribble(b"HTTP/1.1 200 OK\r\nX: ", b"y"))
     server, *_ = proxied(slow.url.removesuffix("/hook"), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5")
     owner = server.client()
-    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    deliveries = owner.read("/deliveries")["deliveries"]
     assert [one["last_error"][:17] for one in deliveries] == ["timed out after 0"] * 2
     wait_until(lambda: [len(times) for times in slow.connections] == [2, 2])  # both have ended
     slow.close()
@@ -352,7 +352,7 @@ def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_
         assert f"\r\n{line}\r\n".encode() in target.requests[0]
     assert b"S3CRET" not in bare.requests[0]
     assert b"X_Key: S3CRET-2" in echo.requests[0]
-    names = {one["name"]: one["header_name"] for one in owner.data(owner.get("/webhooks"))["webhooks"]}
+    names = {one["name"]: one["header_name"] for one in owner.read("/webhooks")["webhooks"]}
     assert names == {**dict.fromkeys(kinds, "Authorization"), "without": None, echoing["name"]: "X_Key"}
     said = [owner.get(f"/{path}").text for path in ("webhooks", "deliveries", "events")]
     said += [scrape(server).text]

@@ -30,7 +30,7 @@ def test_a_body_of_1_mib_is_read_and_one_byte_more_is_not(owner, task, in_chunks
         parts = iter([body[: length // 2], body[length // 2 :]]) if in_chunks else body
         answer = owner.request("PATCH", path, data=parts, headers=headers)
         assert answer.ok if title == "x" else fault(answer, 413, "payload_too_large")
-        assert owner.data(owner.get(path))["title"] == title
+        assert owner.read(path)["title"] == title
 
 
 @pytest.mark.parametrize("headers", [CHUNKED, CHUNKED[1:]])
@@ -94,7 +94,7 @@ def test_a_body_that_is_badly_framed_or_breaks_off_is_a_bad_request(server, owne
             line.socket.shutdown(socket.SHUT_WR)
             assert line.code() == (400, "invalid_json")
             assert line.ended()
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == task["title"]
+    assert owner.read(f"/tasks/{task['id']}")["title"] == task["title"]
 
 
 def test_a_head_that_is_not_http_is_refused_and_nothing_done(server, task):
