@@ -56,21 +56,27 @@ const SHORTCUTS = {
 function chooseView() {
   const isNamed = location.href.includes("#") || sessionStorage.getItem("place");
   if (!isNamed) go({ view: "today" }, { replace: true });
-  return address.value.view === "today" && loadToday();
+}
+
+const notifyStart = (error, retry) => error.status !== 401 && notifyFault(error, retry);
+
+/** Load what the address shows. If that fails, changes are followed nevertheless, and then it is loaded again. */
+async function loadView() {
+  const { view } = address.value;
+  const load = view ? view === "today" && loadToday : loadBoard;
+  await (load && load().catch((error) => notifyStart(error, loadView)));
 }
 
 /** Load everything at the same time: on a slow network, requests one after another would add up. */
 async function start() {
   const begun = serverTime();
-  const loads = [chooseView(), loadSession().then(returnToPlace), loadWorkspace(), loadInbox()];
-  await Promise.all([...loads, !address.value.view && beginBoard()]);
+  chooseView();
+  const loads = [loadSession().then(returnToPlace), loadWorkspace(), loadInbox(), loadView()];
+  await Promise.all(loads);
   startRefresh(begun);
 }
 
-const notifyStart = (error, retry) => error.status !== 401 && notifyFault(error, retry);
 const begin = () => start().catch((error) => notifyStart(error, begin));
-/** Load the board. If that fails, changes are followed nevertheless, and then it is loaded again. */
-const beginBoard = () => loadBoard().catch((error) => notifyStart(error, beginBoard));
 
 /** Ask for a sign-in link by mail. The answer does not reveal whose addresses are known. */
 function MailedLink() {
