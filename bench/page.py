@@ -32,9 +32,8 @@ class Tab:
         network.on("Network.requestWillBeSent", self._send)
         network.on("Network.loadingFinished", self._receive)
         network.send("Network.enable")
-        with self.page.expect_request(
-            "**/changes?*wait=*"
-        ):  # the page sends it when it has loaded everything
+        # The page sends this when it has loaded everything.
+        with self.page.expect_request("**/changes?*wait=*"):
             self.page.goto(f"{base}/{address}")
 
     def _send(self, event: dict) -> None:
