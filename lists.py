@@ -245,9 +245,9 @@ def _total(filters: frozenset[str]) -> Statement:
 
 def _filtered(tasks: Any, filters: frozenset[str], passes_many: bool = False) -> Query:
     names = sorted(filters - {"q"} if "other_words" in filters else filters, key=list(FILTERS).index)
-    conditions = [FILTERS[name] for name in names]
-    if "label" in names or passes_many:  # otherwise SQLite would read whole projects, not the index of labels
-        conditions = [fn.LIKELY(condition) for condition in conditions]
+    # Otherwise SQLite would read whole projects, not the index of labels, or of milestones.
+    some = names if "label" in names or passes_many else ["project_id"] if "milestone_id" in names else []
+    conditions = [fn.LIKELY(FILTERS[name]) if name in some else FILTERS[name] for name in names]
     return tasks.where(*conditions) if names else tasks
 
 
