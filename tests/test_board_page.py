@@ -443,7 +443,7 @@ def test_projects_are_made_and_unarchived_on_the_page(sign_in, launch):
 
 def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, server, owner, project):
     owner.make_task(project, title="Of the first")
-    second = owner.make_project(name="Second")
+    second = owner.make_project(name="Second project")
     add_copies(server, owner.make_task(second, title="Older"), 178)
     server.rows("UPDATE task SET updated_at = '2020-01-01T00:00:00.000Z' WHERE title = 'Older'")
     owner.make_task(second, title="Of the second")
@@ -454,7 +454,7 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     board.route(requests_of_a_column, lambda route: route.fulfill(status=503))
     ui.show(board, f"project={second['id']}&sort=-updated_at")
     expect(ui.fault(board)).to_contain_text("The server answered 503")
-    expect(board.get_by_role("heading", level=1)).to_have_text("Second")
+    expect(board.get_by_role("heading", level=1)).to_have_text("Second project")
     expect(ui.card(board, "Of the first")).to_have_count(0)
     expect(todo).to_have_attribute("aria-busy", "true")
     expect(todo).to_have_accessible_name("To do")
