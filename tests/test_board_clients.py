@@ -46,13 +46,13 @@ def test_an_owner_says_which_projects_a_client_sees(sign_in, owner):
 
 
 def test_the_choice_of_a_project_says_which_clients_will_read_the_task(sign_in, owner, join):
-    seen, other = owner.make_project(name="Shared"), owner.make_project(name="Internal")
+    seen, other = owner.make_project(name="Atrium"), owner.make_project(name="Internal")
     join("client", full_name="Rhea Reader", project_ids=[seen["id"]])
     task = owner.make_task(other, title="Kept inside")
     page = sign_in(OWNER_KEY, f"#task={task['number']}")
     ui.choice(page.get_by_role("dialog"), "Project").click()
     expect(page.get_by_role("option", name="Internal", exact=True)).to_be_visible()
-    warning = "Shared (Rhea Reader can read its tasks, comments and files)"
+    warning = "Atrium (Rhea Reader can read its tasks, comments and files)"
     page.get_by_role("option", name=warning, exact=True).click()
     expect(ui.choice(page.get_by_role("dialog"), "Project")).to_have_text(warning)
 
