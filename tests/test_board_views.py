@@ -90,11 +90,8 @@ def test_a_change_by_another_person_costs_at_most_three_requests(sign_in, ana, o
     owner.make("/tasks/batch", {"tasks": [mine] + [plain] * 49})
     tasks = owner.read("/tasks", project_id=project["id"], sort="rank", limit=50)["tasks"]
     first, *_, below, last = tasks
-    all_changes = (
-        (below, {"priority": "high"}),
-        (last, {"status": "in_progress"}),
-        (first, {"title": "Renamed"}),
-    )
+    renamed = f"Renamed in {project['id']}"
+    all_changes = (below, {"priority": "high"}), (last, {"status": "review"}), (first, {"title": renamed})
     page, asked = sign_in(ana.key), []
     start = page.url.partition("#")[0]
     page.goto("about:blank")
@@ -109,10 +106,10 @@ def test_a_change_by_another_person_costs_at_most_three_requests(sign_in, ana, o
         assert len(asked) <= (2 if is_hidden else 3)
         lists = [url for url in asked if "/tasks?" in url]
         assert len(lists) == (task == first and "mine" in address)
-    expect(ui.link(page, "Renamed")).to_be_visible()
+    expect(ui.link(page, renamed)).to_be_visible()
     if "project" in address:
         expect(ui.column(page, "To do")).to_have_accessible_name("To do 49")
-        expect(ui.column(page, "In progress")).to_have_accessible_name("In progress 1")
+        expect(ui.column(page, "Review")).to_have_accessible_name("Review 1")
 
 
 def test_find_lists_tasks_comments_projects_people_views_and_commands(board, owner, project):
