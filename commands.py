@@ -53,7 +53,7 @@ HOME = Path(__file__).parent  # where gunicorn and flask find their files
 BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
 LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
-SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
+EVENTS_SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
 # While a service is unreachable or overloaded.
 AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)
 
@@ -541,7 +541,7 @@ def redeliver_command(delivery_id: str) -> None:
 @cli.command()
 @click.option("--forward-to", "target", required=True, metavar="URL", help="The program that gets the calls.")
 @click.option("--events", "names", multiple=True, default=["*"], metavar="NAME", help="Such as task.* only.")
-@click.option("--since", type=SINCE, help="Begin with the events of that time, up to 30 days ago.")
+@click.option("--since", type=EVENTS_SINCE, help="Begin with the events of that time, up to 30 days ago.")
 @click.option("--url", envvar="TASKS_URL", required=True, help="The service (default: TASKS_URL).")
 @click.option("--key", envvar="TASKS_KEY", required=True, help="An admin's API key (default: TASKS_KEY).")
 @as_click_errors(requests.RequestException)

@@ -53,7 +53,7 @@ REMARKS = (
     "Done, please have a look. 🎉",
     "Split the rest into its own task.",
 )
-AGENT_WORK = {"question": "Which version is meant?", "review": "Please review it."}  # by the owner's notice
+AGENT_WORK = {"question": "Which version is meant?", "review": "Please review it."}  # by its reason
 LABEL_NAMES = ("bug", "design", "idea", "texts")
 NOTES: Row = {"filename": "notes.txt", "content_type": "text/plain", "data": b"What we agreed on\n"}
 STATUS_WEIGHTS = (40, 20, 10, 30)

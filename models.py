@@ -1650,7 +1650,7 @@ class Notice(Identified):
             cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement
-    def requests(cls: Any):
+    def unanswered(cls: Any):
         """The notices of a member, or about a task, that wait for an answer or a review."""
         is_open = (cls.reason == "question") & (cls.comment == Task.question_id)
         is_open |= (cls.reason == "review") & Task.is_submitted
@@ -1668,11 +1668,11 @@ class Notice(Identified):
     @classmethod
     @contextmanager
     def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
-        """Pass to `Task.responsible` the questions and reviews that the block takes from their last reader.
+        """Notify `Task.responsible` of questions and reviews that nobody can answer any more after the block.
 
-        They are the member's, who is removed or sees fewer projects, or a moved task's.
+        In it a member is removed or sees fewer projects, or a task is moved.
         """
-        before = cls.requests.all(member_id=member_id, task_id=task_id)
+        before = cls.unanswered.all(member_id=member_id, task_id=task_id)
         yield
         for row in before:
             asker = Transaction({"id": row.pop("actor_id")}, transaction.request_id)

@@ -48,7 +48,7 @@ MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null
 # A field's `described` adds to the OpenAPI document what its type and validators do not say.
 
 
-def about(text: str) -> dict[str, Any]:
+def doc(text: str) -> dict[str, Any]:
     """Return the option of a field that describes it in the OpenAPI document."""
     return {"metadata": {"description": text}}
 
@@ -399,10 +399,10 @@ class TaskInput(Strict):
         "labels",
         validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
         allow_none=True,
-        **about("The whole list. Case does not count: a label is spelled as it was first used."),
+        **doc("The whole list. Case does not count: a label is spelled as it was first used."),
     )
     metadata = JSONObject(MAX_METADATA)
-    repeat = Rule(100, allow_none=True, **about("A part of RFC 5545's RRULE."))
+    repeat = Rule(100, allow_none=True, **doc("A part of RFC 5545's RRULE."))
     repeat_from = Choice(REPEAT_FROM, allow_none=True)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
@@ -410,7 +410,7 @@ class TaskInput(Strict):
         "tasks' numbers or ids",
         validate.Length(max=models.MAX_BLOCKERS, error="must be at most {max} tasks"),
         allow_none=True,
-        **about("The whole list of tasks that block this one. Done tasks block nothing."),
+        **doc("The whole list of tasks that block this one. Done tasks block nothing."),
     )
 
     CREATED = {"project_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "title": "Draft the landing page"}
@@ -431,8 +431,8 @@ class TaskInput(Strict):
 
 
 class TaskDetailsInput(TaskInput):
-    after = TaskReference(allow_none=True, **about("The task before it; null: it is first."))
-    before = TaskReference(allow_none=True, **about("The task behind it; null: it is last."))
+    after = TaskReference(allow_none=True, **doc("The task before it; null: it is first."))
+    before = TaskReference(allow_none=True, **doc("The task behind it; null: it is last."))
 
     @validates_schema
     def _one_place(self, data: dict, **_: Any) -> None:
@@ -463,7 +463,7 @@ class TaskChanges(Strict):
         fields.String(),
         JSONInteger(1, MAX_SAFE_INTEGER),
         error_messages={**MESSAGES, "invalid": "must be an object of versions"},
-        **about("The versions that tasks must have, by number or id as in `tasks`."),
+        **doc("The versions that tasks must have, by number or id as in `tasks`."),
     )
 
     EXAMPLE = {"tasks": [7, 8], "changes": {"status": "done"}, "versions": {"7": 3}}
@@ -488,7 +488,7 @@ class Cursor(fields.String):
 
 TIME = r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z"
 WAITING = f"The seconds to wait for a result. {limits.WAITS} requests may wait at once; others get a 429."
-WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, **about(WAITING))
+WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, **doc(WAITING))
 
 
 class PageQuery(Strict):
@@ -499,7 +499,7 @@ class PageQuery(Strict):
 class TaskQuery(PageQuery):
     project_id = Id()
     milestone_id = Id()
-    status = Choice((*models.STATUSES, "open"), **about("`open`: all but done."))
+    status = Choice((*models.STATUSES, "open"), **doc("`open`: all but done."))
     assignee_id = Id("me", "none")
     created_by = Id("me")
     external_id = Name(255)
@@ -509,12 +509,12 @@ class TaskQuery(PageQuery):
     updated_since = Instant()
     completed_since = Instant()
     ready = Choice(
-        ["true"], **about("In `todo`, not blocked, without a question; unassigned, or `assignee_id`'s.")
+        ["true"], **doc("In `todo`, not blocked, without a question; unassigned, or `assignee_id`'s.")
     )
     after = Cursor(f"({TIME})_({Id.PATTERN.pattern})(?:_({TIME}))?")
     q = Text(
         200,
-        **about(
+        **doc(
             "Words that the title and description, or one comment, must all contain, in any "
             "order. Text in double quotes is found as it is written. Case and accents do not count. "
             "A number, as 8 or #8, also finds that task."
@@ -536,21 +536,21 @@ class TaskQuery(PageQuery):
 
 class CommentInput(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
-    question = JSONBoolean(**about("Whether the task waits for an answer: the next comment of someone else."))
+    question = JSONBoolean(**doc("Whether the task waits for an answer: the next comment of someone else."))
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
 
 
 class ClaimInput(Strict):
     END = "After this time the task is given back, unless you claim it again before."
-    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, **about(END))
+    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, **doc(END))
 
     EXAMPLE = {"minutes": 30}
 
 
 class InboxReadInput(Strict):
-    until = Id(**about("This notification and all older ones."))
-    task_id = Id(**about("All notifications about this task."))
+    until = Id(**doc("This notification and all older ones."))
+    task_id = Id(**doc("All notifications about this task."))
 
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
@@ -562,7 +562,7 @@ class InboxReadInput(Strict):
 
 class SnoozeInput(Strict):
     task_id = Id(required=True)
-    until = Instant(required=True, allow_none=True, **about("Null brings the task back."))
+    until = Instant(required=True, allow_none=True, **doc("Null brings the task back."))
 
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
 
@@ -581,13 +581,13 @@ class MemberInput(Strict):
     full_name = Name(required=True)
     role = Choice(members.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
-    mail = Choice(members.MAIL, **about("How often the service mails unread notifications."))
+    mail = Choice(members.MAIL, **doc("How often the service mails unread notifications."))
     project_ids = ListOf(
         Id(),
         "projects' ids",
         [validate.Length(max=100, error="must be at most {max} projects"), each_once],
         allow_none=True,
-        **about(PROJECTS_SEEN),
+        **doc(PROJECTS_SEEN),
     )
 
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
@@ -634,7 +634,7 @@ CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": mo
 
 
 def _check_past(time: str) -> None:
-    # Lists of what was created or completed since a time count on changes of rows being later than both.
+    # The filters `created_since` and `completed_since` rely on it: a last change is not before these times.
     if time > times.now():
         raise ValidationError("must not be in the future; check its time zone")
 
@@ -706,13 +706,13 @@ class HistoryQuery(Strict):
     since = Instant()
     until = Instant(ends_day=True)
     actor_id = Id()
-    key = Text(36, **about("The id or the prefix of an API key."))
+    key = Text(36, **doc("The id or the prefix of an API key."))
     action = Choice(members.ACTIONS)
 
 
 class ActivityQuery(HistoryQuery):
     entity = Choice(members.ENTITIES)
-    task = QueryTaskReference(attribute="task_id", **about("A task, which may be deleted."))
+    task = QueryTaskReference(attribute="task_id", **doc("A task, which may be deleted."))
 
 
 NOTHING = Strict()
@@ -805,7 +805,7 @@ def field_of(kind: Any) -> fields.Field:
         return kind
     options: dict[str, Any] = {}
     if isinstance(kind, tuple):
-        kind, options = kind[0], about(kind[1])
+        kind, options = kind[0], doc(kind[1])
     if isinstance(kind, UnionType):
         kind, options["allow_none"] = kind.__args__[0], True
     if isinstance(kind, list):
@@ -911,7 +911,7 @@ MeetingShown = shown(
 MemberShown = shown(
     members.Member,
     "id full_name email role phone_number kind status joined_at created_at mail project_ids",
-    project_ids=fields.List(Id(), allow_none=True, **about(PROJECTS_SEEN)),
+    project_ids=fields.List(Id(), allow_none=True, **doc(PROJECTS_SEEN)),
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )

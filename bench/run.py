@@ -147,7 +147,7 @@ def progress(text: str) -> None:
 
 
 def connections_for(name: str) -> int:
-    """Return the number of connections; the service refuses more than these searches of one member."""
+    """Return the number of connections: for searches, as many as one member may run at a time."""
     return SEARCHES // 2 if " q " in name else CONNECTIONS
 
 

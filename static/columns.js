@@ -233,7 +233,7 @@ async function loadTogether(some) {
   for (const column of some) column.loads += 1;
   for (const column of some) {
     loads.push(place === loaded ? column.load() : null);
-    if (address.value.q) await Promise.allSettled(loads); // the server refuses a member's third search at once
+    if (address.value.q) await Promise.allSettled(loads); // a member may run two at a time
   }
   const results = await Promise.allSettled(loads);
   for (const column of some) column.loads -= 1;
