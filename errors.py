@@ -108,6 +108,11 @@ def not_found(noun: str) -> Any:
     raise NotFound(noun)
 
 
+def either(*words: str) -> str:
+    """Return words as a choice: a, b or c."""
+    return f"{', '.join(words[:-1])} or {words[-1]}".removeprefix(" or ")
+
+
 class TooMany(ApiError):
     status, code = 429, "rate_limited"
     reason = "The member sends too many requests; see `Retry-After` and `RateLimit`."

@@ -34,7 +34,7 @@ from database import (
     statement,
     to_json,
 )
-from errors import Conflict, Forbidden, Gone, Invalid, NotFound, not_found
+from errors import Conflict, Forbidden, Gone, Invalid, NotFound, either, not_found
 from times import epoch_ms, first_id, new_id, now, wire_time
 
 ROLES = ("owner", "admin", "member", "client")
@@ -70,7 +70,7 @@ def permit(member: Row, role: str) -> None:
     """Raise `Forbidden` unless the member has at least this role."""
     allowed = ROLES[: ROLES.index(role) + 1]
     if member["role"] not in allowed:
-        raise Forbidden(f"your role is {member['role']}; this requires {' or '.join(allowed)}")
+        raise Forbidden(f"your role is {member['role']}; this requires the role {either(*allowed[::-1])}")
 
 
 class Transaction:
@@ -349,7 +349,7 @@ class Member(Entity):
         old_role, new_role = changes.get("role", (None, None))
         is_for_admins = changes.keys() & {"role", "project_ids"} or id != actor["id"]
         if actor["role"] not in ADMINS and is_for_admins:
-            raise Forbidden("you may change your own name and phone number; the rest requires owner or admin")
+            raise Forbidden("you may change your name and phone number; an owner or admin changes the rest")
         changes = differences(stored, cls.with_projects(new_role or stored["role"], fields))
         if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")

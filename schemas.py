@@ -19,6 +19,7 @@ import models
 import outbox
 import times
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
+from errors import either
 from lists import OBJECTS, SORTS, TODAY
 from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
@@ -146,7 +147,7 @@ class Id(fields.String):
         uuid = self.PATTERN.pattern.replace("a-f", "a-fA-F")
         self.described = {"pattern": f"^({'|'.join([*words, uuid])})$"} if words else {"format": "uuid"}
         if words:
-            options["error_messages"] = {"invalid": f"must be a UUID or {' or '.join(words)}"}
+            options["error_messages"] = {"invalid": f"must be {either('a UUID', *words)}"}
         super().__init__(**options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -422,12 +423,6 @@ class TaskInput(Strict):
         "labels": ["Design"],
         "metadata": {"estimate": 3},
     }
-
-    @validates_schema
-    def _start_before_due(self, data: dict, **_: Any) -> None:
-        start, due = data.get("start_date"), data.get("due_date")
-        if start and due and start > due:
-            raise ValidationError("must not be after due_date", "start_date")
 
 
 class TaskDetailsInput(TaskInput):

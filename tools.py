@@ -23,7 +23,7 @@ import limits
 import schemas
 import strictjson
 from database import Row, caseless, digest, fold, to_json
-from errors import ApiError, BadBody, TooMany
+from errors import ApiError, BadBody, TooMany, either
 from members import ROLES, SCOPES
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
@@ -322,7 +322,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     kinds = kinds_of(schema)
     is_boolean = isinstance(value, bool)  # a subclass of int
     if not any(isinstance(value, TYPES[k]) and (k == "boolean") == is_boolean for k in kinds):
-        return f"must be {' or '.join(f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds)}"
+        return f"must be {either(*[f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds])}"
     if isinstance(value, str) and len(value) > schemas.MAX_TEXT:
         return f"must be at most {schemas.MAX_TEXT} characters long"
     if value not in schema.get("enum", (value,)):

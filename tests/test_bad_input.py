@@ -306,7 +306,7 @@ def test_every_mistake_in_a_query_is_named_and_a_slash_at_the_end_of_a_path_is_n
     error = fault(owner.get(f"/tasks?{query}"), 422, "validation_error", "sort", "due_before")
     said = {detail["field"]: detail["message"] for detail in error["details"]}
     assert said["limit"] == said["foo"] == "is repeated"
-    assert said["assignee_id"] == "must be a UUID or me or none"
+    assert said["assignee_id"] == "must be a UUID, me or none"
     assert owner.get("/tasks/").status_code == 200
     assert owner.post("/projects/", {"name": "x"}).status_code == 201
     since = "/tasks?updated_since=2026-12-01T10:00:00"

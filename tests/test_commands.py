@@ -153,10 +153,10 @@ def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as_who_may_do_no_
     said = refusal(made, "key", "create", "--as", "ana@example.com", code=2)
     assert "give the key's member with --member" in said
     said = refusal(made, "member", "invite", "zoe@example.com", "Zoe", "--as", "ana@example.com")
-    assert "your role is member; this requires owner or admin" in said
+    assert "your role is member; this requires the role admin or owner" in said
     says(made, "project", "create", "Hers", "--as", "ana@example.com")
     said = refusal(made, "project", "create", "His", "--as", "carl@example.com")
-    assert "your role is client" in said
+    assert "your role is client; this requires the role member, admin or owner" in said
     owner = ("member", "invite", "o@example.com", "O", "--role", "owner", "--as", "adam@example.com")
     assert refusal(made, *owner) == "Error: only an owner may invite an owner\n"
     made.rows("UPDATE member SET role = 'member'")

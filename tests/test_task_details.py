@@ -45,9 +45,10 @@ def test_an_update_without_a_change_makes_no_version(owner, task):
 def test_a_start_after_the_due_date_is_refused_also_against_the_stored_one(owner, project, task):
     late, early = "2027-01-01", "2026-01-01"
     both = {"start_date": late, "due_date": early}
-    fault(owner.patch(path(task), both), 422, "validation_error", "start_date")
     new = {"project_id": project["id"], "title": "x"}
-    fault(owner.post("/tasks", new | both), 422, "validation_error", "start_date")
+    for answer in (owner.patch(path(task), both), owner.post("/tasks", new | both)):
+        said = fault(answer, 422, "validation_error", "start_date")["message"]
+        assert "must not be after due_date, which is 2026-01-01T23:59:59.999Z" in said
     before = owner.data(owner.patch(path(task), DETAILS))
     error = fault(owner.patch(path(task), {"start_date": late}), 422, "validation_error", "start_date")
     assert DETAILS["due_date"] in error["message"]

@@ -304,7 +304,7 @@ def test_json_lines_make_the_same_workspace_elsewhere_once(moved, tmp_path):
 def test_an_import_changes_only_what_differs_and_adds_what_is_missing(moved, tmp_path):
     server, _, lines = moved
     refused = import_lines(server, tmp_path, lines, "--as", "ana@example.com")
-    assert "requires owner or admin" in refused.stderr
+    assert "requires the role admin or owner" in refused.stderr
     owner = server.client()
     owner.data(owner.patch("/tasks/3/details", {"title": "Renamed", "blocked_by": []}))
     owner.data(owner.delete("/tasks/4"))
