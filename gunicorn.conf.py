@@ -28,7 +28,6 @@ import signal
 import sys
 import time
 from functools import partial
-from urllib.parse import urlsplit
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
@@ -233,7 +232,7 @@ def on_starting(server):
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     base_url = app.config["SERVER"]["base_url"]
-    is_here = urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
+    is_here = re.match(r"(?i)http://(127\.0\.0\.1|localhost|\[::1\])([:/]|$)", base_url)  # https is a proxy's
     ports = {address[1] for address in server.cfg.address if isinstance(address, tuple)}
     if is_here and ports and port_of(base_url) not in ports:
         server.log.warning("Links will begin with %s: set PORT instead of -b, or server.base_url", base_url)
