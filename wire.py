@@ -626,19 +626,19 @@ def search(read: Callable[[], Row]) -> Row:
 
 
 def awaited(
-    seconds: int, read: Callable[[], Row], has_some: Callable, role: str = "client", every=limits.WAIT_READ
+    wait: int, read: Callable[[], Row], fits: Callable, role: str = "client", every: float = limits.WAIT_READ
 ) -> Row:
-    """Return what `read` returns as soon as `has_some` is true of it, at the latest after `seconds`.
+    """Return what `read` returns as soon as that `fits`, at the latest after `wait` seconds.
 
     It looks for a commit of any process every `WAIT_STEP` seconds, and reads if there is one, or if `every`
     seconds have passed. Each time the caller must still have this role. Raises `TooMany`.
     """
-    current, seen, begun_at = request(), seconds and db.version(), time.monotonic()
+    current, seen, begun_at = request(), wait and db.version(), time.monotonic()
     read_at, data = begun_at, read()
-    if has_some(data) or not seconds:
+    if fits(data) or not wait:
         return data
     with slot(waits, TooMany, limits.WAIT_AGAIN):
-        while (left := begun_at + seconds - time.monotonic()) > 0 and not current.is_abandoned():
+        while (left := begun_at + wait - time.monotonic()) > 0 and not current.is_abandoned():
             ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
             version, at = db.version(), time.monotonic()
@@ -648,7 +648,7 @@ def awaited(
             authorize(current.authenticate(), role, "read")  # the key or the role may have changed
             with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
                 data = read()
-            if ending.is_set() or has_some(data):
+            if ending.is_set() or fits(data):
                 break
     return data
 
