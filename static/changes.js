@@ -121,7 +121,7 @@ export async function changeTasks(pairs, isUndo = false) {
       since(answers.get(task.id)),
       { ...valuesOf(task), ...places.get(task.id) },
     ];
-    const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
+    const undo = { words: "Undo", task: "", run: () => changeTasks(tasks.map(undone), true) };
     if (isUndo)
       notify(`Undone: ${tasksInWords(tasks)}.`); // tasks may have had different values
     else notify(doneInWords(tasks, fields), undo);

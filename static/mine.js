@@ -91,7 +91,7 @@ export function Mine() {
     setTasks(others.toSpliced(others.indexOf(other) + (steps > 0), 0, task));
     queueMicrotask(() => focusCard(task.id)); // after it is drawn
     changes.current += 1;
-    const undo = { words: "Undo", run: () => send(back) };
+    const undo = { words: "Undo", task: "", run: () => send(back) };
     const send = async (change, action) => {
       const say = () => notify(`Moved “${task.title}”.`, action);
       await patch(`/tasks/${task.id}/details`, change).then(say, (error) => notifyFault(error));

@@ -1,6 +1,6 @@
 // Messages at the edge of the page. Messages of success disappear after some seconds, errors stay.
 import { html, render } from "./preact.js";
-import { Store, useStore } from "./store.js";
+import { address, Store, useStore } from "./store.js";
 
 const SHOWN = 6;
 const UNDO = "Undo";
@@ -32,19 +32,29 @@ function add(notice) {
   const isOther = ({ text, onLeave, isAway }) => onLeave || isAway || text !== notice.text;
   const others = shown.value.notices.filter(isOther);
   const isLeft = ({ isAway }, at) => isAway || at > others.length - NOTICES_MOST;
-  const added = { id: latest, ...notice };
+  const added = { id: latest, task: address.value.task, ...notice.action, ...notice };
   if (notice.action?.words === UNDO) undos.push(added);
   keep([...others.filter(isLeft), added]);
   return latest;
 }
 
+/** Undo the latest change; while a task is open, the latest that was made in it. */
 export function undoLatest() {
-  const notice = undos.pop();
-  notice?.action.run();
-  if (notice) dismiss(notice.id);
+  const { task } = address.value;
+  const notice = undos.findLast((one) => !task || one.task === task);
+  if (notice) runAction(notice.action, [notice.id]);
 }
 
-/** Say what was done. `action` is a button (`{words, run}`); `onLeave` is called when the notice disappears. */
+function runAction(action, ids) {
+  undos = undos.filter(({ id }) => !ids.includes(id));
+  action.run();
+  dismiss(...ids);
+}
+
+/**
+ * Say what was done. `action` is a button (`{words, run}`, with `task` if it was not done in the task that is open now);
+ * `onLeave` is called when the notice disappears.
+ */
 export function notify(text, action, onLeave) {
   setTimeout(expire, SHOWN * 1000, add({ text, action, onLeave }));
 }
@@ -79,14 +89,9 @@ function together(notices) {
 }
 
 function Notice({ id, ids = [id], before = "", text, action, isFault }) {
-  const act = () => {
-    undos = undos.filter((one) => one.id !== id);
-    action.run();
-    dismiss(...ids);
-  };
   return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
     <p class="grow">${before}${text}</p>
-    ${action && html`<button type="button" class="quiet" onClick=${act}>${action.words}</button>`}
+    ${action && html`<button type="button" class="quiet" onClick=${() => runAction(action, ids)}>${action.words}</button>`}
     <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(...ids)}>✕</button>
   </div>`;
 }

@@ -42,7 +42,7 @@ const SHORTCUTS = {
     Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
   ),
   [OWN_KEY]: "Assign a card to yourself",
-  "Ctrl Z": "Undo the latest change",
+  "Ctrl Z": "Undo the latest change; in an opened task, the latest that was made there",
   e: "Open a card",
   x: "Select a card, like Shift or Ctrl and a click",
   Del: "Delete a card, or the selected ones",

@@ -151,6 +151,25 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     expect(history_of(dialog)).to_contain_text("deleted a comment")
 
 
+def test_in_an_opened_task_only_what_was_done_there_is_undone(board, owner, project):
+    moved, talk = (owner.make_task(project, title=title) for title in ("Moved", "Talk"))
+    owner.make(f"/tasks/{talk['id']}/comments", {"content": "Kept"})
+    ui.refresh(board, "Moved")
+    with ui.held(board, f"**/tasks/{moved['id']}/details"):
+        ui.choose(board, "Moved", "Review")
+        dialog = ui.opened(board, "Talk")
+    expect(ui.notice(board)).to_contain_text("Moved “Moved” to Review.")
+    ui.press(dialog.get_by_role("list", name="Comments"), "Delete")
+    expect(dialog).not_to_contain_text("Kept")
+    for _ in range(2):
+        board.keyboard.press("Control+z")
+        expect(dialog).to_contain_text("Kept")
+    board.keyboard.press("Escape")
+    expect(ui.card(board, "Moved", "Review")).to_be_visible()
+    board.keyboard.press("Control+z")
+    expect(ui.card(board, "Moved", "To do")).to_be_visible()
+
+
 def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
     task = owner.make_task(project, title="Talk")
     dialog = ui.opened(board, "Talk")
