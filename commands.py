@@ -697,8 +697,8 @@ def backup_problems() -> list[str]:
     if age is None and os.path.lexists(folder):
         return [f"no backup (*.db) can be seen in {folder}"]
     if age is None:
-        is_new = store.database_age() < BACKUP_AGE
-        return [] if is_new else [f"no backup yet; run {settings.program} backup {folder}/FILE.db"]
+        text = f"no backup yet; create {folder}, and run {settings.program} backup {folder}/FILE.db"
+        return [text] if store.database_age() >= BACKUP_AGE else []
     text = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
     if age > BACKUP_AGE:
         return [text]

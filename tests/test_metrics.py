@@ -136,7 +136,7 @@ def test_the_age_of_the_newest_backup_is_told_there_and_by_doctor(server):
     made = "UPDATE schema_migration SET applied = strftime('%Y-%m-%d %H:%M:%f', applied, ?)"
     server.rows(made, "-40 hours")
     assert 40 * 3600 <= figures(server)["backup_age_seconds",] < 41 * 3600
-    assert "problem: no backup yet; " in invoke(server, "doctor").output
+    assert f"problem: no backup yet; create {folder}, and run " in invoke(server, "doctor").output
     server.rows(made, "40 hours")
     folder.mkdir()
     assert f"problem: no backup (*.db) can be seen in {folder}" in invoke(server, "doctor").output
