@@ -20,6 +20,7 @@ from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import (
     MAX_LISTED,
     PRIORITIES,
+    WAITING,
     Blocker,
     Comment,
     Milestone,
@@ -131,14 +132,8 @@ def pagination(
 
     `end` is the next page's offset if that is not `offset + limit`.
     """
-    return {
-        "total": min(total, counted),
-        "total_exact": total <= counted,
-        "limit": limit,
-        "offset": offset,
-        "has_more": more,
-        "next_offset": (end or offset + limit) if more else None,
-    }
+    row: Row = {"total": min(total, counted), "total_exact": total <= counted, "limit": limit}
+    return row | {"offset": offset, "has_more": more, "next_offset": end or offset + limit if more else None}
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
@@ -297,27 +292,28 @@ _task = Task.select(rowid(Task), SQL("NULL").alias("said"))
 _mine = Notice.select().where(Notice.member == placeholder("member_id"))
 
 
+def _quote(table: Any, author: Any, text: Any, id: Any, quoted: Any) -> Query:
+    """Return a SELECT of the author and the beginning of a text of the row with the id `quoted`."""
+    said = {"author_id": author, "created_at": table.created_at}
+    said |= {"id": id, "excerpt": fn.SUBSTR(text, 1, MAX_LISTED)}
+    return table.select(json_object(said)).where(table.id == quoted)
+
+
 def _today(chosen: Any, *order: Any) -> Statement:
-    """Return the statement for the top tasks of a subquery, each with the comment `said` or its last one."""
-    said = {"author_id": Comment.author, "created_at": Comment.created_at}
-    said |= {"id": Comment.id, "excerpt": fn.SUBSTR(Comment.content, 1, MAX_LISTED)}
-    comment = Comment.select(json_object(said)).where(
-        Comment.id == fn.COALESCE(SQL('"chosen"."said"'), _last)
-    )
+    """Return the statement for the top tasks of a subquery, each with what was `said` or a last comment."""
+    said = SQL('"chosen"."said"')
+    comment = _quote(Comment, Comment.author, Comment.content, Comment.id, fn.COALESCE(said, _last))
+    description = _quote(Notice, Notice.actor, Task.description, Notice.comment, said)
     task = json_object({name: Task._meta.columns[name] for name in TODAY.split()})
-    shown = [fn.JSON(task).alias("task"), fn.JSON(comment).alias("comment")]
+    shown = [fn.JSON(task).alias("task"), fn.JSON(fn.COALESCE(comment, description)).alias("comment")]
     return Statement(Task.in_order(chosen.order_by(*order).limit(MOST_TODAY), shown))
 
 
-_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, ""))])
-_noticed = _mine.select(rowid(Task), _said.alias("said"))
-_noticed = _noticed.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake).group_by(Notice.task)
-_kinds = {  # a condition for each, since SQLite uses no index for a CASE of all
-    "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
-    "reviews": (Notice.reason == "review") & Task.is_submitted,
-    "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
-}
-NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in _kinds.items()}
+# The id of the comment that was said, or of the notice about a description.
+_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, Notice.id))])
+_noticed = _mine.select(rowid(Task), _said.alias("said")).join(Task, on=(Notice.task == Task.id))
+_noticed = _noticed.where(Notice.is_awake, FILTERS["archived"]).group_by(Notice.task)
+NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in WAITING.items()}
 _due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= (Task.status != "review") & FILTERS["assignee_id"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))

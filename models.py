@@ -207,8 +207,7 @@ class Project(Resource):
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Return the projects with this status, or all, by name, with their owners and statistics."""
-        rows = cls.listed.all(status=status, now=now())
-        return [cls._with_stats(row) for row in sorted_by(rows, "name")]
+        return [cls._with_stats(row) for row in sorted_by(cls.listed.all(status=status, now=now()), "name")]
 
     @staticmethod
     def _with_stats(project: Row) -> Row:
@@ -349,8 +348,7 @@ class Milestone(Resource):
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
         """Change the milestone; the field `closed` closes or reopens it. Raises as `add` does."""
         if (closed := fields.pop("closed", None)) is not None:
-            closed_at = cls.stored(id)["closed_at"] or transaction.at
-            fields = fields | {"closed_at": closed_at if closed else None}
+            fields["closed_at"] = (cls.stored(id)["closed_at"] or transaction.at) if closed else None
         return super().edit(transaction, id, fields, also)
 
     @classmethod
@@ -904,8 +902,7 @@ class Task(Entity):
     def claims_over(cls: Any):
         """Claims that have ended, and claims that end so late that the clock must have been set back."""
         is_over = (cls.claimed_until <= placeholder("now")) | (cls.claimed_until > placeholder("latest"))
-        ended = cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
-        return ended.limit(100)
+        return cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False)).limit(100)
 
     @classmethod
     def ended_claims(cls) -> list[Row]:
@@ -1058,7 +1055,8 @@ Task.indexed("task_urgent", "is_undated due_date id project", where=Task.is_urge
 Task.indexed("task_assignee_due", "assignee due_date id status project", where=Task.is_open_with_date)
 Task.indexed("task_external_id", "external_id", unique=True, where=Task.external_id.is_null(False))
 Task.indexed("task_claimed", "claimed_until", where=Task.claimed_until.is_null(False))
-Task.indexed("task_asks", "id question_id status", where=Task.question_id.is_null(False) | Task.is_submitted)
+_asks = Task.question_id.is_null(False) | Task.is_submitted
+Task.indexed("task_asks", "id question_id status project", where=_asks)
 Task.indexed("task_rank", "rank")
 Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
@@ -1652,8 +1650,7 @@ class Notice(Identified):
     @statement
     def unanswered(cls: Any):
         """The notices of a member, or about a task, that wait for an answer or a review."""
-        is_open = (cls.reason == "question") & (cls.comment == Task.question_id)
-        is_open |= (cls.reason == "review") & Task.is_submitted
+        is_open = WAITING["questions"] | WAITING["reviews"]
         theirs = (cls.member == placeholder("member_id")) | (cls.task == placeholder("task_id"))
         rows = cls.select(cls.task, cls.reason, cls.comment, cls.actor).join(Task, on=(cls.task == Task.id))
         return rows.where(theirs, is_open)
@@ -1687,6 +1684,12 @@ class Notice(Identified):
 
 
 _waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
+# The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
+WAITING = {
+    "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
+    "reviews": (Notice.reason == "review") & Task.is_submitted,
+    "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
+}
 Notice.indexed("notice_member", "member id")
 Notice.indexed("notice_task", "task")
 Notice.indexed("notice_comment", "comment", where=Notice.comment.is_null(False))

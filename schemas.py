@@ -1056,7 +1056,7 @@ INBOX = answer_with("Inbox", notices=[NoticeShown], unread=int, pagination=Histo
 INBOX_READ = answer_with("InboxRead", read=int)
 SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
 TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
-SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", excerpt=str)
+SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", id=Id | None, excerpt=str)
 TodayEntryShown = answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
 TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
 TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=[MeetingShown])

@@ -165,6 +165,31 @@ def test_a_mention_waits_until_it_is_read_and_a_new_one_waits_though_the_task_is
     assert today(ada)["mentions"] == []
 
 
+def test_a_mention_in_a_description_is_shown_with_its_author_and_the_beginning(ada, bo, owner, project):
+    task = ada.make_task(project, title="Described")
+    change(bo, task, description="For @Ada Today" + "." * 1000)
+    comment(owner, task, "Not what mentions her")
+    (entry,) = today(ada)["mentions"]
+    assert said(entry) == ("For @Ada Today" + "." * 986, bo.member["id"])
+    assert entry["comment"]["id"] is None
+    ada.data(ada.post("/inbox/read", {"task_id": task["id"]}))
+
+
+def test_an_archived_project_waits_for_nobody(ada, bo, project):
+    asked, described = bo.make_task(project), bo.make_task(project, description="See @Ada Today")
+    reviewed = ada.make_task(project)
+    comment(bo, asked, "Blue, @Ada Today?", question=True)
+    change(bo, reviewed, status="review")
+    for status in ("active", "archived", "active"):
+        bo.data(bo.patch(f"/projects/{project['id']}", {"status": status}))
+        lists = today(ada)
+        shown = [entry["task"]["id"] for kind in KINDS[:3] for entry in lists[kind]]
+        assert shown == ([asked["id"], reviewed["id"], described["id"]] if status == "active" else [])
+    change(bo, asked, status="done")
+    change(bo, reviewed, status="done")
+    ada.data(ada.post("/inbox/read", {"task_id": described["id"]}))
+
+
 def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
     wrong = [({"task_id": task["id"]}, "until"), ({"task_id": NOBODY, "until": TOMORROW}, "task_id")]
     for body, field in wrong:
