@@ -634,7 +634,7 @@ class Task(Entity):
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
-        made = ("description", "assignee_id", "status")
+        made = ["assignee_id", "status"] + ["description"] * (not row["repeats"])  # its mentions are not new
         cls._notify(transaction, row, {name: [None, row[name]] for name in made})
         for name in HIDDEN:
             del row[name]

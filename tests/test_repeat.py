@@ -177,6 +177,14 @@ def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     assert entry["action"] == "created"
 
 
+def test_the_next_task_does_not_notify_again_whom_the_description_mentions(owner, join, project):
+    ben = join(full_name="Ben Daily")
+    task = made(owner, project, description="Ask @Ben Daily")
+    complete(owner, task)
+    assert following(owner, task)[0]["description"] == task["description"]
+    assert [told["number"] for _, told in unread(ben, "task")] == [task["number"]]
+
+
 def test_the_events_come_in_order_and_a_repeated_call_sends_none(hooked, receiver):
     owner = hooked.client()
     task = made(owner, owner.make_project())
