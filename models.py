@@ -1520,7 +1520,7 @@ class Notice(Identified):
 
     @statement
     def delete_mentions(cls: Any):
-        is_of_text = (cls.task == placeholder("task_id")) & (cls.reason == "mentioned")
+        is_of_text = (cls.task == placeholder("task_id")) & cls.reason.in_(["mentioned", "question"])
         is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
         return cls.delete().where(is_of_text, cls.member.in_(each("members")))
 
@@ -1530,12 +1530,14 @@ class Notice(Identified):
     ) -> None:
         """Notify the members whom a text newly mentions; delete the notices of those it no longer mentions.
 
-        `comment` is the id of the comment whose text changed; None for the task's description.
+        `comment` is the id of the comment whose text changed; None for the task's description. The
+        members whom an open question has asked keep its notices, unless it now asks others.
         """
         before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
-        reason = "question" if comment and comment == task["question_id"] else "mentioned"
-        cls.notify(transaction, task, reason, *after - before, comment_id=comment)
-        if gone := [*before - after]:
+        is_open = comment and comment == task["question_id"]
+        added, gone = after - before, [*before - after]
+        cls.notify(transaction, task, "question" if is_open else "mentioned", *added, comment_id=comment)
+        if gone and (not is_open or (transaction.notifies and after - {transaction.actor["id"]})):
             cls.delete_mentions.run(task_id=task["id"], comment_id=comment, members=gone)
 
     @classmethod

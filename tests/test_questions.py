@@ -190,12 +190,15 @@ def test_a_question_stays_unread_whatever_else_is_changed_until_it_is_answered(s
     assert unread(ana) == []
 
 
-def test_an_edited_question_asks_whom_it_newly_names(bot, join, task):
-    ben = join(full_name="Bea of the questions")
+def test_an_edited_question_asks_whom_it_newly_names_and_no_longer_whom_it_named(bot, join, task):
+    bea, cal = (join(full_name=f"{name} of the questions") for name in ("Bea", "Cal"))
     asked = comment(bot, task, "Who knows?", question=True)
     path = f"/tasks/{task['id']}/comments/{asked['id']}"
     bot.data(bot.patch(path, {"content": "Who knows, @Bea of the questions?"}))
-    assert unread(ben) == ["question"]
+    assert unread(bea) == ["question"]
+    for content in ("Who knows, @Cal?", "Does anybody know?"):  # which names nobody else
+        bot.data(bot.patch(path, {"content": content}))
+        assert (unread(bea), unread(cal, "excerpt")) == ([], [("question", content)])
     fault(bot.patch(path, {"question": False}), 422, "validation_error", "question")
 
 
