@@ -859,12 +859,11 @@ class Task(Entity):
     def responsible(transaction: Transaction, task: Row) -> list[str]:
         """Return the id of the member to ask about a task: its creator, or else its project's owner.
 
-        Members who are inactive or do not see the project are skipped, and so is the actor. If nobody is
-        left, the list is empty.
+        Inactive members and clients are skipped, and so is the actor. If nobody is left, the list is empty.
         """
         for id in (task["created_by"], Project.stored(task["project_id"])["owner_id"]):
             member = Member.stored_row.one(id=id) if id != transaction.actor.get("id") else None
-            if member and member["status"] == Member.ACTIVE and Member.sees(member, task["project_id"]):
+            if member and member["status"] == Member.ACTIVE and member["role"] != "client":
                 return [id]
         return []
 
@@ -1662,7 +1661,8 @@ class Notice(Identified):
         rows = cls.select(cls.id).join(Member, on=(cls.member == Member.id))
         is_same = (cls.task == placeholder("task_id")) & (cls.reason == placeholder("reason"))
         is_same &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
-        return rows.where(is_same, Member.status == Member.ACTIVE).limit(1)
+        is_able = (cls.reason == "question") | (Member.role != "client")  # clients answer, and review nothing
+        return rows.where(is_same, is_able, Member.status == Member.ACTIVE).limit(1)
 
     @classmethod
     @contextmanager
@@ -1676,22 +1676,21 @@ class Notice(Identified):
         for row in before:
             asker = Transaction({"id": row.pop("actor_id")}, transaction.request_id)
             if not cls.readers.all(**row):
-                task = Task.stored(row["task_id"])
-                chosen = Task.responsible(asker, task)
-                cls.notify(asker, task, row["reason"], *chosen, comment_id=row["comment_id"])
+                task = Task.stored(row.pop("task_id"))
+                cls.notify(asker, task, row.pop("reason"), *Task.responsible(asker, task), **row)
 
     @statement
     def delete_old(cls: Any):
         return deletion_of_some(cls, cls.id < placeholder("before"))
 
 
-_waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
 # The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
 WAITING = {
     "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
     "reviews": (Notice.reason == "review") & Task.is_submitted,
     "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
 }
+_waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
 Notice.indexed("notice_member", "member id")
 Notice.indexed("notice_task", "task")
 Notice.indexed("notice_comment", "comment", where=Notice.comment.is_null(False))

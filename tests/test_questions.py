@@ -224,10 +224,14 @@ def test_what_waits_for_somebody_who_leaves_passes_to_the_creator_or_owner(owner
     assert said == (own["number"], "Bot of the questions", f"Which colour, @Kim {door}?")
 
 
-def test_a_review_passes_from_a_removed_creator_to_the_project_s_owner(owner, bot, join):
+@pytest.mark.parametrize("door", ["removed", "a client"])
+def test_a_review_passes_from_a_former_creator_to_the_project_s_owner(owner, bot, join, door):
     ben = join()
-    work = ben.make_task(emptied(owner).make_project(), assignee_id=None)
-    change(bot, work, status="review")
+    works = [ben.make_task(emptied(owner).make_project(), assignee_id=None) for _ in range(2)]
+    change(bot, works[0], status="review")
     assert unread(ben) == ["review"]
-    owner.data(owner.delete(f"/members/{ben.member['id']}"))
-    assert [row["task"]["number"] for row in owner.read("/today")["reviews"]][-1] == work["number"]
+    path = f"/members/{ben.member['id']}"
+    owner.data(owner.delete(path) if door == "removed" else owner.patch(path, {"role": "client"}))
+    change(bot, works[1], status="review")
+    listed = [row["task"]["number"] for row in owner.read("/today")["reviews"]]
+    assert listed[-2:] == [work["number"] for work in works]
