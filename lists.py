@@ -333,9 +333,8 @@ def today(member_id: str, until: str) -> Row:
     """Return what waits for a member until this time, by kind, and what agents are working on."""
     mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
     lists: Row = {kind: tasks.all(**mine) for kind, tasks in NOTICED.items()}
-    upcoming = [meeting for meeting in Meeting.of(member_id) if meeting["when"] == "upcoming"]
-    lists["meetings"] = [meeting for meeting in upcoming if meeting["starts_at"] <= until]
-    return lists | {"due": DUE.all(**mine), "working": WORK.all()}
+    soon = [one for one in Meeting.of(member_id) if one["when"] == "upcoming" and one["starts_at"] <= until]
+    return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 
 # The columns that `/changes` shows: each table's own, except the content of a whiteboard, which may be large.

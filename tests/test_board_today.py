@@ -1,6 +1,7 @@
 """Today, the page's first view: what waits is dealt with where it stands, by one key or button."""
 
 import itertools
+import re
 
 import board as ui
 import pytest
@@ -210,10 +211,12 @@ def test_what_somebody_else_has_changed_meanwhile_is_left_as_it_is(desk, sign_in
 
 def test_a_client_is_offered_what_a_client_may_do(server, owner, join, sign_in):
     desk = Desk(server, owner, join, "client")
-    task = desk.mention("For clients")
+    described = {"title": "For clients", "description": f"It is online, @{desk.name}."}
+    task = desk.colleague.make_task(desk.project, **described)
     page = sign_in(desk.member.key)
+    expect(rows(page)).to_contain_text(re.compile(f"Colleague of {desk.name}.*It is online, @", re.DOTALL))
     expect(rows(page).get_by_role("button")).to_have_text(["Reply… r", "Done d", "Later h"])
     page.keyboard.press("a")
     answer(page, "r", "Thank you")
     dismiss_all(page)
-    wait_until(lambda: desk.said(task)[1:] == ["Thank you"])
+    wait_until(lambda: desk.said(task) == ["Thank you"])
