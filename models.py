@@ -1329,8 +1329,8 @@ class Comment(PartOfTask):
     ) -> tuple[Row, Row, Row]:
         """Comment on a task. With `question`, the task waits for the next comment by somebody else.
 
-        The question goes to the members that it mentions, or else to `Task.responsible`. Returns the comment,
-        the task and its changes. Raises `NotFound`, and for a question `Forbidden` if a client asks,
+        The question goes to the active members that it mentions, or else to `Task.responsible`. Returns the
+        comment, the task and its changes. Raises `NotFound`, and for a question `Forbidden` if a client asks,
         `Conflict` if the task is done, and `Invalid` if nobody would be notified.
         """
         task, me = Task.stored(task_id), transaction.actor["id"]
@@ -1340,7 +1340,8 @@ class Comment(PartOfTask):
             permit(transaction.actor, "member")  # a client must not hold up a task
             if task["status"] == "done":
                 raise Conflict(f"#{task['number']} is done and waits for no answer; leave out question")
-            asked = mentioned - {me} or {*Task.responsible(transaction, task)}
+            able = {row["id"] for row in Member.shown_rows.all() if row["status"] == Member.ACTIVE}
+            asked = (mentioned & able) - {me} or {*Task.responsible(transaction, task)}
             if not asked:
                 raise Invalid(("question", "nobody would be notified; mention a member, as @Full Name"))
         earlier = cls.shown(task["question_id"]) if task["question_id"] else comment

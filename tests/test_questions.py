@@ -8,6 +8,7 @@ from harness import at_once, fault, last_event, wait_until
 from test_claims import claim, is_free, let_end
 from test_inbox import change, comment, emptied, inbox, unread
 from test_keys import make_key
+from test_members import invite
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 from test_tools import refused, stored, use
@@ -79,6 +80,10 @@ def test_asked_is_who_is_mentioned_else_the_creator_else_the_project_s_owner(own
     assert unread(bot) == ["answered"]
     comment(bot, task, "@Bot of the questions again", question=True)  # a mention of the author asks nobody
     assert unread(ana) == ["question", "answered"]
+    invite(owner, "ida@questions.example.com", full_name="Ida of the questions")  # who has not joined
+    comment(emptied(ana), task, "@Bot of the questions, wait")
+    comment(bot, task, "@Ida of the questions?", question=True)
+    assert unread(ana) == ["question"]
 
 
 def test_a_question_to_nobody_is_refused(owner, task):
