@@ -104,7 +104,7 @@ function Told({ notice }) {
       ${isNew && html`<span class="skip">New: </span>`}
       ${actor && html`<b>${actor.full_name}</b>`} ${deedOf(reasons)}${" "}
       <a class="title" href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
-      ${excerpt && html`<p class="dim">${excerpt.split("\n")[0]}</p>`}
+      ${excerpt && html`<p class="dim">${excerpt.trim().split("\n")[0]}</p>`}
     </div>
     <span class="dim"><${Moment} at=${created_at} /></span>
   </li>`;

@@ -15,7 +15,7 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
     expect(page).to_have_title(re.compile(r"^\(1\) "))
     assert page.locator("link[rel=icon]").get_attribute("href").endswith("icon-unread.svg")
     expect(ui.card(page, "Check the prices").get_by_role("img", name="New for you")).to_be_visible()
-    owner.make(f"/tasks/{task['id']}/comments", {"content": "Today, @Mia Meier?"})
+    owner.make(f"/tasks/{task['id']}/comments", {"content": "\n\nToday, @Mia Meier?"})
     ui.refresh(page)
     page.get_by_role("link", name="Inbox 2 unread").click()
     ui.check_page(page)
