@@ -16,8 +16,8 @@ def column(page, title):
 
 
 def card(page, title, within=None):
-    place = column(page, within) if within else page
-    return place.get_by_role("listitem").filter(has=link(page, title))
+    place = column(page, within) if within else page.locator("main")
+    return place.get_by_role("listitem").filter(has=page.get_by_role("link", name=title, exact=True))
 
 
 def opened(page, title):
@@ -156,7 +156,8 @@ def fault(page):
 
 
 def link(page, title):
-    return page.get_by_role("link", name=title, exact=True)
+    """The link in a view or dialog: the sidebar's projects may have the same names."""
+    return page.locator("main, dialog").get_by_role("link", name=title, exact=True)
 
 
 def find(page, words):

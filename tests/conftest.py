@@ -68,22 +68,22 @@ def launch_module(tmp_path_factory):
     yield from launcher(tmp_path_factory.mktemp("servers"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One server that most tests share, each with a project of its own."""
+    """The server that a file's tests share, each with a project of its own; no other file writes to it."""
     server = Server(tmp_path_factory.mktemp("server"), TASKS_LIMITS__TOOL_CALLS_PER_MINUTE="0").start()
     yield server
     assert server.stop() == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def owner(server):
     return server.client()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def join(server):
-    """Make members of the server that most tests share; `Server.join` says how."""
+    """Make members of that server; `Server.join` says how."""
     return server.join
 
 
@@ -99,8 +99,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def profile(browser):
-    """The browser's profile that a file's tests share.
+def profile(browser, server):
+    """The browser's profile that a file's tests share; it ends before the server, which waits for it.
 
     Its empty tab stays open, since Chromium ends processes with the last one, which take a second to start.
     """

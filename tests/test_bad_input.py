@@ -23,11 +23,6 @@ def server(launch_module):
 
 
 @pytest.fixture(scope="module")
-def owner(server):
-    return server.client()
-
-
-@pytest.fixture(scope="module")
 def ids(owner):
     """The id of one thing of each kind."""
     project = owner.make_project()["id"]
@@ -340,9 +335,7 @@ def operations_on_things(server):
                 yield method, path.removeprefix("/api/v1"), dict.fromkeys(schema.get("required", ()), "x")
 
 
-def test_an_id_of_nothing_and_an_unknown_path_are_not_found_in_json_and_without_a_redirect(
-    server, owner, unchanged
-):
+def test_an_id_of_nothing_and_an_unknown_path_are_not_found_in_json(server, owner, unchanged):
     for id, (method, path, body) in product(NO_THINGS, operations_on_things(server)):
         answer = owner.request(method.upper(), re.sub("{[a-z_]*}", id, path), json=body or None)
         fault(answer, 404, "not_found")

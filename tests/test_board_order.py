@@ -293,7 +293,7 @@ def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(boa
             ui.card(board, pair[0]).drag_to(ui.column(board, status))
         moved = ui.column(board, status)
         for title in pair:
-            expect(moved.get_by_role("link", name=title)).to_be_visible()
+            expect(moved.get_by_role("link", name=title, exact=True)).to_be_visible()
         ui.press(ui.notice(board).locator(".notice", has_text=f"Moved 2 tasks to {status}.").last, "Undo")
         expect(ui.notice(board)).to_contain_text("Undone: 2 tasks.")
         ui.link(board, pair[0]).press("Escape")

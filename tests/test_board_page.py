@@ -128,7 +128,7 @@ def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_w
     expect(ui.card(board, "Paint the fence", "To do")).to_contain_text("1 Dec 2099")
     for name in ("High priority", "Olga Owner"):
         expect(ui.card(board, "Paint the fence").get_by_role("img", name=name)).to_be_visible()
-    expect(board.get_by_role("link", name="Paint the fence")).to_be_focused()
+    expect(ui.link(board, "Paint the fence")).to_be_focused()
     expect(ui.notice(board)).to_contain_text("Created “Paint the fence”.")
     (task,) = owner.read("/tasks", project_id=project["id"])["tasks"]
     assert (task["description"], task["priority"]) == ("Green.\nTwice.", "high")
@@ -727,8 +727,8 @@ def test_it_works_below_a_path_of_a_proxy_and_says_after_which_time_to_try_again
 def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, server):
     task = owner.make_task(project, title="Price list")
     page = sign_in(address=f"#project={project['id']}&q=price")
-    page.get_by_role("link", name="Activity").click()
-    page.get_by_role("link", name="Price list").click()
+    ui.view(page, "Activity")
+    ui.link(page, f"Price list #{task['number']}").click()
     ui.press(page.get_by_role("dialog", name="Price list"), "Close")
     expect(page.get_by_role("heading", level=1)).to_have_text("Activity")
     page.keyboard.press("/")

@@ -148,7 +148,7 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     mia.get_by_role("link", name="Your account").click()
     ui.press(mia, "Make a sign-in link")
     phone = enter(mia.get_by_label("Sign-in link").input_value(), "Sign in to", **PHONE)
-    phone.get_by_role("link", name="Check the prices").tap()
+    ui.link(phone, "Check the prices").tap()
     expect(phone.get_by_role("dialog", name="Check the prices").locator("strong")).to_have_text("twelve")
     # Somebody leaves
     ui.view(page, "People")

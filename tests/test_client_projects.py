@@ -1,9 +1,7 @@
 """Clients who see only some projects: no answer has a trace of any other."""
 
 import re
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from itertools import product
 
@@ -40,59 +38,53 @@ def box():
 
 
 @pytest.fixture(scope="module")
-def agency(launch_module, box):
+def server(launch_module, box):
     server = launch_module(**MAIL, TASKS_MAIL__URL=box.url)
-    with closing(sqlite3.connect(server.database)) as database, database:
-        database.execute("DELETE FROM sqlite_sequence WHERE name = 'task'")
-        database.execute("INSERT INTO sqlite_sequence VALUES ('task', ?)", (FIRST_NUMBER,))
+    server.rows("DELETE FROM sqlite_sequence WHERE name = 'task'")
+    server.rows("INSERT INTO sqlite_sequence VALUES ('task', ?)", FIRST_NUMBER)
     return server
 
 
 @pytest.fixture(scope="module")
-def olga(agency):
-    return agency.client()
+def join(server):
+    return partial(server.join, "client")
 
 
-@pytest.fixture(scope="module")
-def join(agency):
-    return partial(agency.join, "client")
-
-
-def limit(olga, client, *projects):
+def limit(owner, client, *projects):
     ids = [project["id"] for project in projects]
-    return olga.data(olga.patch(f"/members/{client.member['id']}", {"project_ids": ids}))
+    return owner.data(owner.patch(f"/members/{client.member['id']}", {"project_ids": ids}))
 
 
-def move(olga, task, project, **fields):
-    return olga.data(olga.patch(f"/tasks/{task['id']}/details", {"project_id": project["id"], **fields}))
+def move(owner, task, project, **fields):
+    return owner.data(owner.patch(f"/tasks/{task['id']}/details", {"project_id": project["id"], **fields}))
 
 
-def fill(olga, project, word, *named):
+def fill(owner, project, word, *named):
     """Make one of everything in a project; return the ids."""
 
     def made(*request):
-        return olga.make(*request)["id"]
+        return owner.make(*request)["id"]
 
     milestone = made(f"/projects/{project['id']}/milestones", {"title": f"M {word}"})
     about = {"description": f"{word}\n- [ ] {word}", "labels": [word], "metadata": {word: word}}
     about |= {"external_id": f"x {word}", "priority": "urgent", "due_date": "2020-01-01"}
-    task = olga.make_task(project, title=f"T {word}", milestone_id=milestone, **about)
+    task = owner.make_task(project, title=f"T {word}", milestone_id=milestone, **about)
     path = f"/tasks/{task['id']}"
-    file = olga.request("POST", f"{path}/attachments", files={"file": (f"{word}.txt", word.encode())})
+    file = owner.request("POST", f"{path}/attachments", files={"file": (f"{word}.txt", word.encode())})
     comment = made(f"{path}/comments", {"content": " ".join([f"C {word}", *(f"@{name}" for name in named)])})
     board = made("/whiteboards", {"title": word, "project_id": project["id"]})
     ids = {"project": project["id"], "milestone": milestone, "task": task["id"], "number": task["number"]}
-    return ids | {"comment": comment, "attachment": olga.data(file, 201)["id"], "whiteboard": board}
+    return ids | {"comment": comment, "attachment": owner.data(file, 201)["id"], "whiteboard": board}
 
 
-def call(agency, client, name, given):
+def call(server, client, name, given):
     """The text of what a tool for agents answers."""
     headers = {"Accept": "application/json, text/event-stream", "Authorization": f"Bearer {client.key}"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": given}}
-    return requests.post(f"{agency.base}/mcp", json=body, headers=headers, timeout=PATIENCE).text
+    return requests.post(f"{server.base}/mcp", json=body, headers=headers, timeout=PATIENCE).text
 
 
-def read_all(agency, client):
+def read_all(server, client):
     """Everything that the client reads without an id: paths, tools, calendar; without changing values."""
     read = {}
     for operation in sorted(name for name, roles in MAY.items() if roles == ALL and name.startswith("GET")):
@@ -101,56 +93,56 @@ def read_all(agency, client):
             read[asked] = client.request("GET", asked, envelope=False).text
     read["/health"] = client.request("GET", "/health").text
     for name, given in [("get_context", {}), ("find_tasks", {}), ("list_meetings", {})]:
-        read[name] = call(agency, client, name, given)
-    read["calendar"] = requests.get(agency.base + client.calendar, timeout=PATIENCE).text
+        read[name] = call(server, client, name, given)
+    read["calendar"] = requests.get(server.base + client.calendar, timeout=PATIENCE).text
     return {name: re.sub(VOLATILE, r'"\1":0', text.replace("\\", "")) for name, text in read.items()}
 
 
 @pytest.fixture(scope="module")
-def place(agency, olga, join):
+def place(server, owner, join):
     """A client of one project, what is in that, what is elsewhere, and what the client read meanwhile."""
-    seen, other = olga.make_project(), olga.make_project(name=f"P {WORD}", description=WORD)
+    seen, other = owner.make_project(), owner.make_project(name=f"P {WORD}", description=WORD)
     client = join(full_name="Clara One", project_ids=[seen["id"]])
-    inside = fill(olga, seen, "inside", "Clara One") | {"member": client.member["id"]}
+    inside = fill(owner, seen, "inside", "Clara One") | {"member": client.member["id"]}
     path, mine = f"/tasks/{inside['task']}", client.member["id"]
-    olga.data(olga.patch(path, {"assignee_id": mine}))
-    olga.make("/meetings", {"title": "Both", "starts_at": "2031-01-01", "participant_ids": [mine]})
+    owner.data(owner.patch(path, {"assignee_id": mine}))
+    owner.make("/meetings", {"title": "Both", "starts_at": "2031-01-01", "participant_ids": [mine]})
     client.calendar = "/calendar/" + client.make("/calendar")["url"].rpartition("/")[2]
-    before = read_all(agency, client)
+    before = read_all(server, client)
     stranger = join(full_name=f"Stranger {WORD}", phone_number=WORD, project_ids=[other["id"]])
     key = stranger.make("/keys", {"name": WORD})["key"]
-    outside = fill(olga, other, WORD, "Clara One", f"Stranger {WORD}")
+    outside = fill(owner, other, WORD, "Clara One", f"Stranger {WORD}")
     starts = {"title": f"Meeting {WORD}", "starts_at": "2031-01-01", "project_id": seen["id"]}
-    outside["meeting"] = olga.make("/meetings", starts)["id"]
-    loose = olga.post("/whiteboards", {"title": WORD, "content": {WORD: WORD}})
-    outside |= {"loose": olga.data(loose, 201)["id"], "member": stranger.member["id"], "key": key["id"]}
-    dead = olga.make_task(other, title=WORD)
-    olga.data(olga.delete(f"/tasks/{dead['id']}"))
+    outside["meeting"] = owner.make("/meetings", starts)["id"]
+    loose = owner.post("/whiteboards", {"title": WORD, "content": {WORD: WORD}})
+    outside |= {"loose": owner.data(loose, 201)["id"], "member": stranger.member["id"], "key": key["id"]}
+    dead = owner.make_task(other, title=WORD)
+    owner.data(owner.delete(f"/tasks/{dead['id']}"))
     outside |= {"dead": dead["id"], "dead_number": dead["number"]}
-    after = read_all(agency, client)
+    after = read_all(server, client)
     # Links between both: blockers, repeated tasks, a task that has come, and one that has gone.
     repeated = {"due_date": "2031-01-01", "repeat": "FREQ=DAILY"}
     for name, here, there in (("followed", other, seen), ("following", seen, other)):
-        first = olga.make_task(here, title=WORD if here is other else "again", **repeated)
-        olga.data(olga.post(f"/tasks/{first['id']}/complete"))
-        second = olga.read(f"/tasks/{first['id']}")["next_number"]
-        move(olga, {"id": second}, there, title=WORD if there is other else "again")
+        first = owner.make_task(here, title=WORD if here is other else "again", **repeated)
+        owner.data(owner.post(f"/tasks/{first['id']}/complete"))
+        second = owner.read(f"/tasks/{first['id']}")["next_number"]
+        move(owner, {"id": second}, there, title=WORD if there is other else "again")
         outside[name] = first["number"] if here is other else second
         inside[name] = second if here is other else first["id"]
-    blocking, free = olga.make_task(other, title=WORD), olga.make_task(seen, title="free")
+    blocking, free = owner.make_task(other, title=WORD), owner.make_task(seen, title="free")
     for blockers in ([outside["number"], blocking["number"]], [blocking["number"]]):
-        olga.data(olga.patch(f"{path}/details", {"blocked_by": blockers}))
-    olga.data(olga.post(f"/tasks/{blocking['id']}/complete"))
-    olga.data(olga.patch(f"{path}/details", {"blocked_by": [outside["number"], free["number"]]}))
-    olga.data(olga.patch(f"/tasks/{outside['task']}/details", {"blocked_by": [free["number"]]}))
-    olga.data(olga.delete(f"/tasks/{free['id']}"))
+        owner.data(owner.patch(f"{path}/details", {"blocked_by": blockers}))
+    owner.data(owner.post(f"/tasks/{blocking['id']}/complete"))
+    owner.data(owner.patch(f"{path}/details", {"blocked_by": [outside["number"], free["number"]]}))
+    owner.data(owner.patch(f"/tasks/{outside['task']}/details", {"blocked_by": [free["number"]]}))
+    owner.data(owner.delete(f"/tasks/{free['id']}"))
     outside |= {"blocking": blocking["id"], "blocking_number": blocking["number"]}
     planned = {"milestone_id": outside["milestone"], "assignee_id": stranger.member["id"]}
-    came = olga.make_task(other, title=WORD, **planned)
-    olga.data(olga.patch(f"/tasks/{came['id']}/details", {"description": WORD}))
-    move(olga, came, seen, title="came", description="", assignee_id=None)
-    gone = olga.make_task(seen, title="gone")
-    move(olga, gone, other, title=WORD)
+    came = owner.make_task(other, title=WORD, **planned)
+    owner.data(owner.patch(f"/tasks/{came['id']}/details", {"description": WORD}))
+    move(owner, came, seen, title="came", description="", assignee_id=None)
+    gone = owner.make_task(seen, title="gone")
+    move(owner, gone, other, title=WORD)
     inside["came"], outside["gone"], outside["gone_number"] = came["id"], gone["id"], gone["number"]
     return {"client": client, "stranger": stranger, "in": inside, "out": outside, "was": before, "is": after}
 
@@ -166,13 +158,12 @@ def test_work_in_other_projects_changes_no_answer(place):
 
 
 @pytest.fixture(params=[0, 5000], ids=["few", "many"])
-def tasks_seen(agency, place, request):
+def tasks_seen(server, place, request):
     """How many more tasks the client seems to see: other views serve a client who sees many."""
 
     def add(number):
-        with closing(sqlite3.connect(agency.database)) as database, database:
-            added = "UPDATE task_count SET done = done + ? WHERE project_id = ?"
-            assert database.execute(added, (number, place["in"]["project"])).rowcount
+        added = "UPDATE task_count SET done = done + ? WHERE project_id = ? RETURNING 1"
+        assert server.rows(added, number, place["in"]["project"])
 
     add(request.param)
     yield
@@ -180,9 +171,9 @@ def tasks_seen(agency, place, request):
 
 
 @pytest.mark.usefixtures("tasks_seen")
-def test_no_answer_has_anything_of_another_project(agency, place):
+def test_no_answer_has_anything_of_another_project(server, place):
     client, inside, outside = place["client"], place["in"], place["out"]
-    asked = dict(read_all(agency, client))
+    asked = dict(read_all(server, client))
     answered = 0
     for operation, roles in MAY.items():
         path, found = operation.split()[1], re.findall("<[^>]*>", operation)
@@ -209,7 +200,7 @@ def test_no_answer_has_anything_of_another_project(agency, place):
         ("find_tasks", {"assignee": "Stranger"}),
         ("add_comment", {"task_id": outside["number"], "content": "x"}),
     ]:
-        text = call(agency, client, name, given)
+        text = call(server, client, name, given)
         for sent in map(str, given.values()):
             text = text.replace(sent, "")
         asked[name, str(given)] = text
@@ -293,35 +284,35 @@ def mirrored(client, after=None):
             return kept, gone, after
 
 
-def test_followers_learn_what_comes_and_what_goes(olga, join):
-    seen, other = olga.make_project(), olga.make_project()
+def test_followers_learn_what_comes_and_what_goes(owner, join):
+    seen, other = owner.make_project(), owner.make_project()
     client = join(project_ids=[seen["id"]])
-    leaving, dying, coming = (olga.make_task(one) for one in (seen, seen, other))
-    comment = olga.make(f"/tasks/{coming['id']}/comments", {"content": "x"})
+    leaving, dying, coming = (owner.make_task(one) for one in (seen, seen, other))
+    comment = owner.make(f"/tasks/{coming['id']}/comments", {"content": "x"})
     once = {"headers": {"Idempotency-Key": "once"}}
     said = client.make(f"/tasks/{leaving['id']}/comments", {"content": "x"}, **once)
-    (kept, _, cursor), everything = mirrored(client), mirrored(olga)[2]
+    (kept, _, cursor), everything = mirrored(client), mirrored(owner)[2]
     assert kept == {leaving["id"], dying["id"], said["id"]}
-    move(olga, leaving, other)
+    move(owner, leaving, other)
     # A repeated request says nothing of a task that has gone.
     fault(client.post(f"/tasks/{leaving['id']}/comments", {"content": "x"}, **once), 404, "not_found")
-    move(olga, coming, seen)
-    olga.data(olga.delete(f"/tasks/{dying['id']}"))
-    olga.data(olga.patch(f"/tasks/{leaving['id']}", {"title": "later"}))
+    move(owner, coming, seen)
+    owner.data(owner.delete(f"/tasks/{dying['id']}"))
+    owner.data(owner.patch(f"/tasks/{leaving['id']}", {"title": "later"}))
     kept, gone, _ = mirrored(client, cursor)
     assert (kept, gone) == ({coming["id"], comment["id"]}, {leaving["id"], dying["id"]})
-    assert mirrored(olga, everything)[:2] == ({leaving["id"], coming["id"]}, {dying["id"]})
-    moved, *_ = olga.read(f"/tasks/{coming['id']}/activity")["activity"]
+    assert mirrored(owner, everything)[:2] == ({leaving["id"], coming["id"]}, {dying["id"]})
+    moved, *_ = owner.read(f"/tasks/{coming['id']}/activity")["activity"]
     assert (moved["action"], moved["changes"]) == ("moved", {"project_id": [other["id"], seen["id"]]})
     (came,) = client.read(f"/tasks/{coming['id']}/activity")["activity"]
     assert (came["action"], came["changes"]) == ("moved", {"project_id": [None, seen["id"]]})
 
 
-def test_both_feeds_begin_again_when_the_projects_change(olga, join):
-    one, two = olga.make_project(), olga.make_project()
+def test_both_feeds_begin_again_when_the_projects_change(owner, join):
+    one, two = owner.make_project(), owner.make_project()
     client = join(project_ids=[one["id"]])
-    olga.make_task(one)
-    olga.make_task(two)
+    owner.make_task(one)
+    owner.make_task(two)
     first = {"sort": "updated_at", "limit": 1}
 
     def cursor_of_tasks(**after):
@@ -332,140 +323,142 @@ def test_both_feeds_begin_again_when_the_projects_change(olga, join):
     for changed in (both, {"project_ids": [two["id"]]}, {"role": "member"}):
         changes, tasks = mirrored(client)[2], cursor_of_tasks()
         assert cursor_of_tasks(after=tasks)
-        olga.data(olga.patch(path, changed))
+        owner.data(owner.patch(path, changed))
         for answer in (client.get("/changes", after=changes), client.get("/tasks", after=tasks, **first)):
             assert "begin again" in fault(answer, 410, "gone")["message"]
         assert mirrored(client, mirrored(client)[2])
         assert cursor_of_tasks(after=cursor_of_tasks())
 
 
-def test_clients_of_one_project_see_each_others_names_and_no_addresses(olga, join):
-    project = olga.make_project()
+def test_clients_of_one_project_see_each_others_names_and_no_addresses(owner, join):
+    project = owner.make_project()
     one, two = (join(full_name=f"{name} Client", project_ids=[project["id"]]) for name in ("Una", "Duo"))
-    path = f"/tasks/{olga.make_task(project)['id']}/comments"
+    path = f"/tasks/{owner.make_task(project)['id']}/comments"
     one.make(path, {"content": "@Duo Client"})
     (comment,) = two.read(path)["comments"]
     assert (comment["author"]["full_name"], comment["author"]["email"]) == ("Una Client", "")
     assert comment["mentions"] == [two.member["id"]]
     assert one.member["id"] not in two.get("/members").text
-    starts = {"title": "M", "starts_at": "2031-01-01", "project_id": olga.make_project()["id"]}
+    starts = {"title": "M", "starts_at": "2031-01-01", "project_id": owner.make_project()["id"]}
     starts["participant_ids"] = [one.member["id"], two.member["id"]]
-    meeting = olga.make("/meetings", starts)
+    meeting = owner.make("/meetings", starts)
     shown = two.read(f"/meetings/{meeting['id']}")
     names = [(person["full_name"], person["email"] == "") for person in shown["participants"]]
     assert (shown["project_id"], names) == (None, [("Duo Client", False), ("Una Client", True)])
 
 
-def test_a_client_outside_a_project_gets_no_mention_question_or_task_there(olga, join):
-    seen, other = olga.make_project(), olga.make_project()
+def test_a_client_outside_a_project_gets_no_mention_question_or_task_there(owner, join):
+    seen, other = owner.make_project(), owner.make_project()
     client = join(full_name="Uma Limited", project_ids=[seen["id"]])
-    task, mine = olga.make_task(other), olga.make_task(seen, assignee_id=client.member["id"])
+    task, mine = owner.make_task(other), owner.make_task(seen, assignee_id=client.member["id"])
     path = f"/tasks/{task['id']}"
     asked = {"content": "@Uma Limited?", "question": True}
-    fault(olga.post(f"{path}/comments", asked), 422, "validation_error", "question")
-    comment = olga.make(f"{path}/comments", {"content": "Nobody"})
-    edited = olga.patch(f"{path}/comments/{comment['id']}", {"content": "@Uma Limited"})
-    assert olga.data(edited)["mentions"] == []
+    fault(owner.post(f"{path}/comments", asked), 422, "validation_error", "question")
+    comment = owner.make(f"{path}/comments", {"content": "Nobody"})
+    edited = owner.patch(f"{path}/comments/{comment['id']}", {"content": "@Uma Limited"})
+    assert owner.data(edited)["mentions"] == []
     given = {"assignee_id": client.member["id"]}
     new = given | {"project_id": other["id"], "title": "T"}
     for answer, field in (
-        (olga.post("/tasks", new), "assignee_id"),
-        (olga.post("/tasks/batch", {"tasks": [new]}), "tasks[0].assignee_id"),
-        (olga.patch(path, given), "assignee_id"),
-        (olga.patch("/tasks/batch", {"tasks": [task["id"]], "changes": given}), "tasks[0].assignee_id"),
-        (olga.patch(f"/tasks/{mine['id']}/details", {"project_id": other["id"]}), "assignee_id"),
+        (owner.post("/tasks", new), "assignee_id"),
+        (owner.post("/tasks/batch", {"tasks": [new]}), "tasks[0].assignee_id"),
+        (owner.patch(path, given), "assignee_id"),
+        (owner.patch("/tasks/batch", {"tasks": [task["id"]], "changes": given}), "tasks[0].assignee_id"),
+        (owner.patch(f"/tasks/{mine['id']}/details", {"project_id": other["id"]}), "assignee_id"),
     ):
         fault(answer, 422, "validation_error", field)
     assert client.read("/inbox")["unread"] == 1
-    move(olga, mine, other, assignee_id=None)
+    move(owner, mine, other, assignee_id=None)
     assert client.read("/inbox")["notices"] == []
-    move(olga, mine, seen)
+    move(owner, mine, seen)
     assert client.read("/inbox")["notices"] == [], "what was deleted does not come back"
 
 
-def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, olga, join):
-    seen, other = olga.make_project(), olga.make_project()
+def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, owner, join):
+    seen, other = owner.make_project(), owner.make_project()
     client = join(full_name="Mona Mailed", project_ids=[seen["id"], other["id"]])
     member = client.member["id"]
-    olga.data(olga.patch(f"/members/{member}", {"mail": "never"}))
-    hidden = olga.make_task(other, title=WORD)
-    olga.make_task(other, title=WORD, description="@Mona Mailed")
+    owner.data(owner.patch(f"/members/{member}", {"mail": "never"}))
+    hidden = owner.make_task(other, title=WORD)
+    owner.make_task(other, title=WORD, description="@Mona Mailed")
     client.make(f"/tasks/{hidden['id']}/comments", {"content": "Whose author hears of others"})
-    olga.make_task(seen, title="Still told", assignee_id=member)
-    limit(olga, client, seen)
-    olga.make(f"/tasks/{hidden['id']}/comments", {"content": WORD})
-    olga.data(olga.patch(f"/members/{member}", {"mail": "at_once"}))
+    owner.make_task(seen, title="Still told", assignee_id=member)
+    limit(owner, client, seen)
+    owner.make(f"/tasks/{hidden['id']}/comments", {"content": WORD})
+    owner.data(owner.patch(f"/members/{member}", {"mail": "at_once"}))
     while "invites" in (mail := box.next(client.member["email"]))["Subject"]:
         continue
     assert "Still told" in mail["Subject"]
     assert WORD not in str(mail)
 
 
-def test_a_member_limited_to_some_projects_loses_tasks_elsewhere(agency, olga, join):
-    seen, other = olga.make_project(), olga.make_project()
-    member = agency.join()
+def test_a_member_limited_to_some_projects_loses_tasks_elsewhere(server, owner, join):
+    seen, other = owner.make_project(), owner.make_project()
+    member = server.join()
     agent = member.make("/keys", {"name": "Agent", "scope": "agent"})["api_key"]
-    tasks = [olga.make_task(one, assignee_id=member.member["id"]) for one in (seen, other)]
+    tasks = [owner.make_task(one, assignee_id=member.member["id"]) for one in (seen, other)]
     for project in (seen, other):
-        tasks.append(olga.make_task(project))
+        tasks.append(owner.make_task(project))
         member.data(member.post(f"/tasks/{tasks[-1]['id']}/claim", {"minutes": 60}))
     path, became = f"/members/{member.member['id']}", {"role": "client", "project_ids": [seen["id"]]}
-    assert olga.data(olga.patch(path, became))["project_ids"] == [seen["id"]]
-    left = [olga.read(f"/tasks/{task['id']}") for task in tasks]
+    assert owner.data(owner.patch(path, became))["project_ids"] == [seen["id"]]
+    left = [owner.read(f"/tasks/{task['id']}") for task in tasks]
     shown = [(task["assignee_id"] is None, task["status"], bool(task["claimed_until"])) for task in left]
     mine, nobody_s = [(False, "todo", False), (False, "in_progress", True)], (True, "todo", False)
     assert shown == [mine[0], nobody_s, mine[1], nobody_s]
-    fault(agency.client(agent).get(f"/tasks/{tasks[1]['id']}"), 404, "not_found")
-    fault(olga.patch(path, {"role": "member", "project_ids": []}), 422, "validation_error", "project_ids")
-    assert olga.data(olga.patch(path, {"role": "member"}))["project_ids"] is None
-    assert agency.client(agent).get(f"/tasks/{tasks[1]['id']}").status_code == 200
-    fault(olga.patch(path, {"project_ids": []}), 422, "validation_error", "project_ids")
+    fault(server.client(agent).get(f"/tasks/{tasks[1]['id']}"), 404, "not_found")
+    fault(owner.patch(path, {"role": "member", "project_ids": []}), 422, "validation_error", "project_ids")
+    assert owner.data(owner.patch(path, {"role": "member"}))["project_ids"] is None
+    assert server.client(agent).get(f"/tasks/{tasks[1]['id']}").status_code == 200
+    fault(owner.patch(path, {"project_ids": []}), 422, "validation_error", "project_ids")
 
 
-def test_an_invitation_keeps_its_projects_until_another_one_says_others(olga):
-    project, other = olga.make_project(), olga.make_project()
+def test_an_invitation_keeps_its_projects_until_another_one_says_others(owner):
+    project, other = owner.make_project(), owner.make_project()
     body = {"email": "again@example.com", "full_name": "R", "role": "client"}
-    invited = olga.make("/members/invite", body | {"project_ids": [project["id"]]})["member"]
-    task = olga.make_task(project, assignee_id=invited["id"])
-    again = olga.data(olga.post("/members/invite", body))["member"]
+    invited = owner.make("/members/invite", body | {"project_ids": [project["id"]]})["member"]
+    task = owner.make_task(project, assignee_id=invited["id"])
+    again = owner.data(owner.post("/members/invite", body))["member"]
     assert again["project_ids"] == [project["id"]]
-    again = olga.data(olga.post("/members/invite", body | {"project_ids": [other["id"]]}))["member"]
+    again = owner.data(owner.post("/members/invite", body | {"project_ids": [other["id"]]}))["member"]
     assert again["project_ids"] == [other["id"]]
-    assert olga.read(f"/tasks/{task['id']}")["assignee_id"] is None
-    assert olga.data(olga.post("/members/invite", body | {"role": "member"}))["member"]["project_ids"] is None
+    assert owner.read(f"/tasks/{task['id']}")["assignee_id"] is None
+    assert (
+        owner.data(owner.post("/members/invite", body | {"role": "member"}))["member"]["project_ids"] is None
+    )
 
 
-def test_projects_that_cannot_be_listed_are_refused(olga):
-    known = olga.make_project()["id"]
+def test_projects_that_cannot_be_listed_are_refused(owner):
+    known = owner.make_project()["id"]
     for role, ids, field in (
         *(("client", [id], "project_ids.0") for id in (NOBODY, "not an id")),
         *(("client", ids, "project_ids") for ids in ([known] * 2, [NOBODY] * 101, known)),
         ("member", [known], "project_ids"),
     ):
         body = {"email": "refused@example.com", "full_name": "R", "role": role, "project_ids": ids}
-        fault(olga.post("/members/invite", body), 422, "validation_error", field)
+        fault(owner.post("/members/invite", body), 422, "validation_error", field)
 
 
-def test_a_wait_shows_only_what_the_client_may_see_at_its_end(agency, olga, join):
-    seen, other = olga.make_project(), olga.make_project()
+def test_a_wait_shows_only_what_the_client_may_see_at_its_end(server, owner, join):
+    seen, other = owner.make_project(), owner.make_project()
     client = join()
     waits = ("/changes", {"after": mirrored(client)[2]}), ("/tasks", {"ready": "true", "label": "awaited"})
     with ThreadPoolExecutor() as pool:
-        changes, tasks = (Wait(pool, agency, path, client.key, **query) for path, query in waits)
-        until_all_wait(agency, seen, client.key)
-        limit(olga, client, seen)
-        olga.make_task(other, title=WORD, labels=["awaited"])
-        mine = olga.make_task(seen, labels=["awaited"])
+        changes, tasks = (Wait(pool, server, path, client.key, **query) for path, query in waits)
+        until_all_wait(server, seen, client.key)
+        limit(owner, client, seen)
+        owner.make_task(other, title=WORD, labels=["awaited"])
+        mine = owner.make_task(seen, labels=["awaited"])
         assert [task["id"] for task in client.data(tasks.future.result())["tasks"]] == [mine["id"]]
         assert WORD not in changes.future.result().text
 
 
-def test_a_deleted_project_leaves_the_lists(olga, join):
-    one, two = olga.make_project(), olga.make_project()
+def test_a_deleted_project_leaves_the_lists(owner, join):
+    one, two = owner.make_project(), owner.make_project()
     client = join(project_ids=[one["id"], two["id"]])
     cursor = mirrored(client)[2]
     for project, left in ((one, [two["id"]]), (two, [])):
-        olga.data(olga.delete(f"/projects/{project['id']}"))
+        owner.data(owner.delete(f"/projects/{project['id']}"))
         assert client.read("/me")["member"]["project_ids"] == left
     fault(client.get("/changes", after=cursor), 410, "gone")
     assert mirrored(client)[0] == set()

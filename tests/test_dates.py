@@ -10,40 +10,33 @@ from schemas import Instant
 
 
 @pytest.fixture(scope="module")
-def berlin(launch_module):
-    return launch_module(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin").client()
+def server(launch_module):
+    return launch_module(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
 
 
-@pytest.fixture
-def project(berlin):
-    return berlin.make_project()
-
-
-def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends_and_times_stay(berlin, project):
-    task = berlin.make_task(project, start_date="2026-12-24", due_date="2026-12-24")
+def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends_and_times_stay(owner, project):
+    task = owner.make_task(project, start_date="2026-12-24", due_date="2026-12-24")
     dates = {"start_date": "2026-12-23T23:00:00.000Z", "due_date": "2026-12-24T22:59:59.999Z"}
     assert task | dates == task
     body = {"start_date": "2026-07-01", "due_date": "2026-07-01"}
     dates = {"start_date": "2026-06-30T22:00:00.000Z", "due_date": "2026-07-01T21:59:59.999Z"}
-    changed = berlin.data(berlin.patch(f"/tasks/{task['id']}/details", body))
+    changed = owner.data(owner.patch(f"/tasks/{task['id']}/details", body))
     assert changed | dates == changed
     exact = [f"2026-12-24{time}" for time in ("T18:30:00+01:00", "T17:30:00", "T17:30Z", "t18:30+01:00")]
     exact += ["2026-12-24T17:30", "2026-12-24T17:30:00.000+0000", "2026-12-24T12:30-0500"]  # Java's, Jira's
     for text in exact:
-        assert berlin.make_task(project, due_date=text)["due_date"] == "2026-12-24T17:30:00.000Z"
+        assert owner.make_task(project, due_date=text)["due_date"] == "2026-12-24T17:30:00.000Z"
 
 
-def test_a_milestone_is_due_when_its_day_ends_and_a_meeting_and_a_filter_begin_when_it_begins(
-    berlin, project
-):
-    milestone = berlin.post(f"/projects/{project['id']}/milestones", {"title": "M", "due_date": "2026-12-24"})
-    assert berlin.data(milestone, 201)["due_date"] == "2026-12-24T22:59:59.999Z"
-    meeting = berlin.post("/meetings", {"title": "M", "starts_at": "2026-12-24"})
-    assert berlin.data(meeting, 201)["starts_at"] == "2026-12-23T23:00:00.000Z"
-    eve, day = [berlin.make_task(project, due_date=date) for date in ("2026-12-23", "2026-12-24")]
+def test_a_milestone_is_due_when_its_day_ends_and_a_meeting_and_a_filter_begin_when_it_begins(owner, project):
+    milestone = owner.post(f"/projects/{project['id']}/milestones", {"title": "M", "due_date": "2026-12-24"})
+    assert owner.data(milestone, 201)["due_date"] == "2026-12-24T22:59:59.999Z"
+    meeting = owner.post("/meetings", {"title": "M", "starts_at": "2026-12-24"})
+    assert owner.data(meeting, 201)["starts_at"] == "2026-12-23T23:00:00.000Z"
+    eve, day = [owner.make_task(project, due_date=date) for date in ("2026-12-23", "2026-12-24")]
     for before, expected in {"2026-12-24": [eve], "2026-12-25": [day, eve]}.items():
-        answer = berlin.get("/tasks", project_id=project["id"], due_before=before)
-        assert berlin.data(answer)["tasks"] == expected
+        answer = owner.get("/tasks", project_id=project["id"], due_before=before)
+        assert owner.data(answer)["tasks"] == expected
 
 
 def test_a_day_is_as_long_as_the_zones_clocks_say_and_an_unknown_zone_ends_the_start(monkeypatch):

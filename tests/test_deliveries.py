@@ -18,13 +18,8 @@ def receiver(shared_receiver):
 
 
 @pytest.fixture(scope="module")
-def hooked(launch_module, shared_receiver):
+def server(launch_module, shared_receiver):
     return launch_module(TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]), **PATIENT)
-
-
-@pytest.fixture(scope="module")
-def owner(hooked):
-    return hooked.client()
 
 
 def listed(owner, **query):
@@ -125,8 +120,8 @@ def test_events_are_read_in_order_from_where_a_client_left_off(owner, webhook, r
     assert "ping" not in {event["event"] for event in everything}
 
 
-def test_the_command_line_lists_tests_and_enables_webhooks(hooked, receiver):
-    run = partial(invoke, hooked, "webhook")
+def test_the_command_line_lists_tests_and_enables_webhooks(server, receiver):
+    run = partial(invoke, server, "webhook")
     said = run("list").stdout
     assert ("receiver" in said, "a-secret" in said) == (True, False)
     assert run("test", "receiver").stdout.startswith("receiver answered 200 after")
@@ -159,19 +154,19 @@ def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiv
     assert invoke(server, "redeliver", NOBODY).stderr == "Error: no such delivery\n"
 
 
-def test_a_command_that_lacks_the_servers_configuration_or_ca_file_harms_no_webhook(hooked, owner, receiver):
+def test_a_command_that_lacks_the_servers_configuration_or_ca_file_harms_no_webhook(server, owner, receiver):
     without = {"TASKS_WEBHOOKS": "[]"}
     for words in (["init"], ["member", "invite", "ana@example.com", "Ana"]):
-        assert invoke(hooked, *words, **without).exit_code == 0
+        assert invoke(server, *words, **without).exit_code == 0
     # It knows no secret: the server sends what the command has left.
     assert receiver.next().event["event"] == "member.invited"
     (webhook,) = owner.read("/webhooks")["webhooks"]
     assert webhook["state"] == "active"
-    tested = invoke(hooked, "webhook", "test", "receiver", **without)
+    tested = invoke(server, "webhook", "test", "receiver", **without)
     assert "is not in the configuration in use here" in tested.stderr
     said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
     for words in ("webhook test receiver", "deliver", "member invite a@example.com A"):
-        done = hooked.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+        done = server.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
         assert (done.returncode, done.stderr) == (1, said)
 
 

@@ -15,7 +15,7 @@ def receivers(make_receiver):
 
 
 @pytest.fixture(scope="module")
-def telling(launch_module, receivers):
+def server(launch_module, receivers):
     """A server in Berlin that tells of due dates; one webhook names them not."""
     asked = {"events": ["task.due"]}
     others = {"json": asked, "slack": asked | {"format": "slack"}, "others": {"events": ["task.updated"]}}
@@ -25,51 +25,46 @@ def telling(launch_module, receivers):
 
 
 @pytest.fixture(scope="module")
-def olga(telling):
-    return telling.client()
-
-
-@pytest.fixture(scope="module")
-def ana(telling):
-    return telling.join()
+def ana(server):
+    return server.join()
 
 
 def soon(hours=1):
     return (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
 
 
-def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, olga, ana):
-    project = olga.make_project()
-    far = olga.make_task(project, title="Far", assignee_id=of(ana), due_date=soon(25))
-    task = olga.make_task(project, title="Near", assignee_id=of(ana), due_date=soon(23))
+def test_a_task_that_is_due_is_told_once_for_each_due_date(server, receivers, owner, ana):
+    project = owner.make_project()
+    far = owner.make_task(project, title="Far", assignee_id=of(ana), due_date=soon(25))
+    task = owner.make_task(project, title="Near", assignee_id=of(ana), due_date=soon(23))
     event = receivers["json"].next().event
     assert (event["event"], event["actor"]) == ("task.due", None)
     assert (event["data"]["task"]["id"], event["data"]["task"]["version"]) == (task["id"], 1)
-    listed = olga.read("/events", limit=100)["events"]
+    listed = owner.read("/events", limit=100)["events"]
     assert [one["event"] for one in listed if one["id"] == event["id"]] == ["task.due"]
     assert unread(ana) == ["due", "assigned", "assigned"]
     (notice,) = inbox(ana, limit=1)["notices"]
     assert (notice["actor"], notice["excerpt"], notice["task"]["id"]) == (None, "", task["id"])
     emptied(ana)
-    change(olga, task, title="Nearer")
-    change(olga, task, due_date=soon(2))  # a moved one is sent again
+    change(owner, task, title="Nearer")
+    change(owner, task, due_date=soon(2))  # a moved one is sent again
     assert receivers["json"].next().event["data"]["task"]["version"] == 3
-    change(olga, far, due_date=soon(3))
+    change(owner, far, due_date=soon(3))
     assert receivers["json"].next().event["data"]["task"]["id"] == far["id"]
     assert sorted(unread(ana)) == ["due", "due"]
     assert receivers["json"].all_here() == []
     assert [call.event["event"] for call in receivers["others"].all_here()] == ["task.updated"] * 3
-    change(olga, task, due_date=soon(48))
+    change(owner, task, due_date=soon(48))
     assert unread(ana) == ["due"]
-    change(olga, far, assignee_id=None)
+    change(owner, far, assignee_id=None)
     assert unread(ana) == []
 
 
-def test_a_chat_says_when_the_task_is_due(receivers, olga):
+def test_a_chat_says_when_the_task_is_due(receivers, owner):
     receivers["slack"].all_here()
     day = datetime.now(ZoneInfo("Europe/Berlin")).date().isoformat()  # which ends within 24 hours
     for due in (day, f"{day}T21:59:00Z"):
-        olga.make_task(olga.make_project(), title="Ship", due_date=due)
+        owner.make_task(owner.make_project(), title="Ship", due_date=due)
     calls = [receivers["slack"].next().event for _ in range(2)]
     texts = [call["text"].partition("|")[2] for call in calls]
     for call, text in zip(calls, texts, strict=True):
@@ -80,15 +75,15 @@ def test_a_chat_says_when_the_task_is_due(receivers, olga):
     assert {text.partition("> ")[2] for text in texts} <= {f"is due {day}{time}" for time in times}
 
 
-def test_done_archived_and_long_overdue_tasks_cause_no_due_notice(telling, receivers, olga, ana):
-    wait_until(lambda: not telling.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
+def test_done_archived_and_long_overdue_tasks_cause_no_due_notice(server, receivers, owner, ana):
+    wait_until(lambda: not server.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
     receivers["json"].all_here()
-    archived, project = olga.make_project(), olga.make_project()
-    tasks = [olga.make_task(archived), olga.make_task(project), olga.make_task(project)]
-    olga.data(olga.patch(f"/projects/{archived['id']}", {"status": "archived"}))
-    olga.data(olga.post(f"/tasks/{tasks[1]['id']}/complete"))
+    archived, project = owner.make_project(), owner.make_project()
+    tasks = [owner.make_task(archived), owner.make_task(project), owner.make_task(project)]
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+    owner.data(owner.post(f"/tasks/{tasks[1]['id']}/complete"))
     for task, due in zip(tasks, (soon(), soon(), soon(-8 * 24)), strict=True):
-        change(olga, task, due_date=due)
+        change(owner, task, due_date=due)
     emptied(ana)
     nobody_s = ana.make_task(project, due_date=soon(), title="Nobody's")
     assert receivers["json"].next().event["data"]["task"]["id"] == nobody_s["id"]
@@ -96,12 +91,12 @@ def test_done_archived_and_long_overdue_tasks_cause_no_due_notice(telling, recei
     wait_until(lambda: unread(ana) == ["due"])  # who has created it
 
 
-def test_an_import_tells_nobody(telling, receivers, olga, tmp_path):
+def test_an_import_tells_nobody(server, receivers, owner, tmp_path):
     receivers["json"].all_here()
     file = tmp_path / "tasks.csv"
     file.write_text(f"title,project,due_date\nImported,New,{soon()}\n")
-    assert invoke(telling, "import", file, "--apply").exit_code == 0
-    task = olga.make_task(olga.make_project(), due_date=soon(2))
+    assert invoke(server, "import", file, "--apply").exit_code == 0
+    task = owner.make_task(owner.make_project(), due_date=soon(2))
     assert receivers["json"].next().event["data"]["task"]["id"] == task["id"]
 
 

@@ -18,11 +18,6 @@ def server(launch_module):
     return launch_module(TASKS_WORKSPACE__NAME="Rocket & Söhne", TASKS_WORKSPACE__TIMEZONE="Asia/Tokyo")
 
 
-@pytest.fixture(scope="module")
-def owner(server):
-    return server.client()
-
-
 @pytest.fixture
 def invitation(owner):
     """A fresh one; inviting again kills the link of the test before."""

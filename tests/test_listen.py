@@ -97,10 +97,7 @@ def test_a_service_that_is_busy_or_breaks_off_is_asked_again(tmp_path, listen, r
                 assert title(receiver.next()) == name
 
 
-def test_listening_starts_with_new_events_by_default(launch, listen, receiver):
-    server = launch()
-    owner = server.client()
-    project = owner.make_project()
+def test_listening_starts_with_new_events_by_default(server, owner, project, listen, receiver):
     owner.make_task(project, title="Before")
     for since in ((), ("--since", "2999-01-01")):
         with listen(server.base, *since):

@@ -7,19 +7,11 @@ from test_members import invite
 
 
 @pytest.fixture(scope="module")
-def workspace(launch_module):
-    """A server of its own, whose members have names that need care; their clients by name."""
-    server = launch_module()
+def workspace(server, owner):
+    """Members whose names need care: their clients by name."""
     names = ["Ana Lima", "Ana Silva", "Ben Ito", "Jörg-Peter Weiß", "Bot", "Bot Two", "Zoë O'Neil", "Ben Ben"]
-    clients = {"Olga Owner": server.client()} | {name: server.join(full_name=name) for name in names}
-    clients["Carl Client"] = server.join("client", full_name="Carl Client")
-    clients["Olga Owner"].server = server
-    return clients
-
-
-@pytest.fixture
-def task(workspace):
-    return workspace["Olga Owner"].make_task(workspace["Olga Owner"].make_project())
+    clients = {"Olga Owner": owner} | {name: server.join(full_name=name) for name in names}
+    return clients | {"Carl Client": server.join("client", full_name="Carl Client")}
 
 
 def named_in(workspace, ids):
@@ -71,10 +63,10 @@ def test_a_text_names_by_the_full_name_or_by_a_first_name_that_one_has(workspace
         assert named_in(workspace, said["mentions"]) == names, text
 
 
-def test_a_comment_keeps_whom_it_named_though_names_change(workspace, task):
-    owner, ben = workspace["Olga Owner"], workspace["Ben Ito"]
+def test_a_comment_keeps_whom_it_named_though_names_change(server, workspace, owner, task):
+    ben = workspace["Ben Ito"]
     made = comment(owner, task, "@Ben Ito")
-    event = last_event(owner.server)
+    event = last_event(server)
     assert (event["event"], event["data"]["comment"]["mentions"]) == ("comment.added", [ben.member["id"]])
     owner.data(owner.patch(f"/members/{ben.member['id']}", {"full_name": "Benedict Ito"}))
     (listed,) = owner.read(f"/tasks/{task['id']}/comments")["comments"]
@@ -83,9 +75,8 @@ def test_a_comment_keeps_whom_it_named_though_names_change(workspace, task):
     owner.data(owner.patch(f"/members/{ben.member['id']}", {"full_name": "Ben Ito"}))
 
 
-def test_an_edited_comment_tells_whom_it_newly_names(workspace, task):
-    owner = emptied(workspace["Olga Owner"])
-    zoë, bot = emptied(workspace["Zoë O'Neil"]), emptied(workspace["Bot"])
+def test_an_edited_comment_tells_whom_it_newly_names(workspace, owner, task):
+    _, zoë, bot = emptied(owner), emptied(workspace["Zoë O'Neil"]), emptied(workspace["Bot"])
     made = comment(owner, task, "@Zoë")
     emptied(zoë)
     path = f"/tasks/{task['id']}/comments/{made['id']}"
@@ -96,8 +87,7 @@ def test_an_edited_comment_tells_whom_it_newly_names(workspace, task):
     assert unread(owner) == []
 
 
-def test_mentions_skip_removed_members_and_find_invited_ones(workspace, task):
-    owner = workspace["Olga Owner"]
+def test_mentions_skip_removed_members_and_find_invited_ones(workspace, owner, task):
     ivy = invite(owner, "ivy@example.com", full_name="Ivy Invited")["member"]
     assert comment(owner, task, "@Ivy")["mentions"] == [ivy["id"]]
     owner.data(owner.delete(f"/members/{ivy['id']}"))

@@ -24,14 +24,7 @@ def server(launch_module):
     return launch_module(MALLOC_MMAP_THRESHOLD_="1048576")
 
 
-@pytest.fixture
-def task(server):
-    owner = server.client()
-    return owner.make_task(owner.make_project())
-
-
-def test_six_files_are_received_at_a_time_and_others_are_served_beside_them(server, task):
-    owner = server.client()
+def test_six_files_are_received_at_a_time_and_others_are_served_beside_them(server, owner, task):
     lines = {line.socket: line for line in (stalled_upload(server, task) for _ in range(7))}
     (refused,), _, _ = select.select(lines, [], [], PATIENCE)  # whichever came last
     assert lines.pop(refused).code() == (503, "unavailable")

@@ -50,27 +50,16 @@ class Wait:
         return [task["id"] for task in self.data()["tasks"]]
 
 
-@pytest.fixture(scope="module")
-def quiet(launch_module):
-    """A server on which nobody else waits."""
-    return launch_module()
-
-
 @pytest.fixture
-def begin(quiet):
+def begin(server):
     """Begin requests that wait."""
     with ThreadPoolExecutor(limits.WAITS) as pool:
-        yield lambda path, server=quiet, **query: Wait(pool, server, path, **query)
+        yield lambda path, server=server, **query: Wait(pool, server, path, **query)
 
 
 @pytest.fixture(scope="module")
-def owner(quiet):
-    return quiet.client()
-
-
-@pytest.fixture(scope="module")
-def bot(quiet):
-    return quiet.agent("Bot")
+def bot(server):
+    return server.agent("Bot")
 
 
 def until_all_wait(server, project, key=OWNER_KEY):
@@ -140,17 +129,17 @@ def test_an_answer_that_finds_nothing_comes_when_the_time_is_over(owner, bot, be
     assert begin("/inbox", key=bot.key, wait=0).data()["unread"] == 0
 
 
-def test_two_requests_of_a_member_wait_and_24_of_all_while_others_are_served(quiet, owner, bot, begin):
-    *keys, last = [quiet.agent(f"Bot {number}").key for number in range(limits.WAITS // WAITS - 1)]
+def test_two_requests_of_a_member_wait_and_24_of_all_while_others_are_served(server, owner, bot, begin):
+    *keys, last = [server.agent(f"Bot {number}").key for number in range(limits.WAITS // WAITS - 1)]
     project = owner.make_project()
     query = {"ready": "true", "project_id": project["id"]}
     waiting = [begin("/tasks", **query) for _ in range(WAITS)]
-    until_all_wait(quiet, project)
+    until_all_wait(server, project)
     answer = owner.get("/inbox", wait=1)
     fault(answer, 429, "rate_limited")
     assert answer.headers["Retry-After"] == "5"
     waiting += [begin("/tasks", key=key, **query) for key in [bot.key, *keys] for _ in range(WAITS)]
-    until_all_wait(quiet, project, last)
+    until_all_wait(server, project, last)
     assert owner.read("/tasks", **query)["tasks"] == []
     task = owner.make_task(project)
     assert [wait.ids() for wait in waiting] == [[task["id"]]] * limits.WAITS
@@ -167,23 +156,23 @@ def test_fewer_threads_let_fewer_requests_wait(launch, begin):
     assert [wait.ids() for wait in waiting] == [[task["id"]]] * 2
 
 
-def test_a_client_that_hangs_up_frees_its_place(quiet, owner, begin):
+def test_a_client_that_hangs_up_frees_its_place(server, owner, begin):
     project, address = owner.make_project(), urlsplit(owner.base)
     head = f"GET /api/v1/tasks?ready=true&project_id={project['id']}&wait={LONG} HTTP/1.1\r\nHost: x\r\n"
     head += f"Authorization: Bearer {owner.key}\r\n\r\n"
     lines = [socket.create_connection((address.hostname, address.port)) for _ in range(WAITS)]
     for line in lines:
         line.sendall(head.encode())
-    wait_until(lambda: figures(quiet)["busy_threads",] > WAITS)  # they, and this one
+    wait_until(lambda: figures(server)["busy_threads",] > WAITS)  # they, and this one
     for line in lines:
         line.close()
     waiting = [begin("/tasks", ready="true", project_id=project["id"]) for _ in range(WAITS)]
-    until_all_wait(quiet, project)
+    until_all_wait(server, project)
     task = owner.make_task(project)
     assert [wait.ids() for wait in waiting] == [[task["id"]]] * WAITS
 
 
-def test_a_key_that_is_revoked_meanwhile_counts_no_more(quiet, owner, begin):
+def test_a_key_that_is_revoked_meanwhile_counts_no_more(server, owner, begin):
     key = owner.make("/keys", {"name": "short"})
     project = owner.make_project()
     waiting = begin("/tasks", key=key["api_key"], ready="true", project_id=project["id"])
@@ -191,23 +180,26 @@ def test_a_key_that_is_revoked_meanwhile_counts_no_more(quiet, owner, begin):
     owner.make_task(project)
     fault(waiting.answer(), 401, "unauthorized")
     # Nor does a role that is lost.
-    ada = quiet.join("admin")
+    ada = server.join("admin")
     key = ada.key
     project = owner.make_project()
     since = datetime.now(UTC).isoformat()
-    waiting = begin("/events", key=key, since=since), begin("/changes", key=key, after=end(quiet.client(key)))
+    waiting = (
+        begin("/events", key=key, since=since),
+        begin("/changes", key=key, after=end(server.client(key))),
+    )
     owner.data(owner.patch(f"/members/{of(ada)}", {"role": "client"}))
     owner.make_task(project)
     fault(waiting[0].answer(), 403, "forbidden")
     assert [change["kind"] for change in waiting[1].data()["changes"]] == ["task"]
 
 
-def test_the_time_of_waiting_is_no_latency(quiet, owner, begin):
+def test_the_time_of_waiting_is_no_latency(server, owner, begin):
     project = owner.make_project()
     name = ("request_seconds_sum", "GET", "/api/v1/tasks")
-    before = figures(quiet).get(name, 0)
+    before = figures(server).get(name, 0)
     begin("/tasks", ready="true", project_id=project["id"], wait=3).data()
-    assert 0 < figures(quiet)[name] - before < 3
+    assert 0 < figures(server)[name] - before < 3
 
 
 def test_a_wait_ends_with_another_worker_s_commit(launch, begin):

@@ -26,7 +26,7 @@ def serve(launch, *hooks, **settings):
 
 
 @pytest.fixture(scope="module")
-def hooked(launch_module, shared_receiver, tmp_path_factory):
+def server(launch_module, shared_receiver, tmp_path_factory):
     """A server whose environment has a proxy and a password, which are not for webhooks."""
     netrc = tmp_path_factory.mktemp("home") / "netrc"
     netrc.write_text("machine 127.0.0.1 login x password y")
@@ -40,11 +40,6 @@ def receiver(shared_receiver):
     """The receiver, emptied: a test that names it after `task` does not see that created."""
     shared_receiver.all_here()
     return shared_receiver
-
-
-@pytest.fixture(scope="module")
-def owner(hooked):
-    return hooked.client()
 
 
 def names(receiver):
@@ -83,14 +78,14 @@ def test_each_change_emits_its_events_once(owner, receiver, project):
         assert names(receiver) == expected
 
 
-def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
+def test_invitation_and_joining_tell_the_member(owner, server, receiver):
     body = {"email": "joins@example.com", "full_name": "J", "role": "client"}
     invitation = owner.make("/members/invite", body)
     event = receiver.next().event
     assert (event["event"], event["data"]) == ("member.invited", {"member": invitation["member"]})
     assert event["actor"]["role"] == "owner"
     token = invitation["enrollment_link"].rpartition("/")[2]
-    joined = owner.data(hooked.client(None).post(f"/enroll/{token}"), 201)
+    joined = owner.data(server.client(None).post(f"/enroll/{token}"), 201)
     (call,) = receiver.all_here()
     assert (call.event["event"], call.event["data"]) == ("member.joined", {"member": joined["member"]})
     assert call.event["actor"] == {name: joined["member"][name] for name in PROFILE}
@@ -98,8 +93,8 @@ def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
         assert secret.encode() not in call.body
 
 
-def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver, server):
-    assert "x-webhook-deliveries" not in server.client().post("/projects", {"name": "x"}).headers
+def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver):
+    assert "x-webhook-deliveries" not in launch().client().post("/projects", {"name": "x"}).headers
     few, one = new_receiver().up(), new_receiver().up()
     unchosen = {"url": few.url, "secret": "a-secret"}
     owner = serve(launch, unchosen, hook(one, events=["task.deleted"])).client()
@@ -111,7 +106,7 @@ def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver, s
     assert names(one) == ["task.deleted"]
 
 
-def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
+def test_a_call_has_these_headers_and_signatures(server, owner, task, receiver):
     """During a rotation both secrets verify; proxies and passwords of the environment are ignored.
 
     Cookies of a receiver are not sent back to it.
@@ -132,7 +127,7 @@ def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
     assert not {"authorization", "cookie"} & headers.keys()
     for secret in (SECRET, OLD_SECRET.encode()):
         Webhook(secret).verify(call.body, call.headers)
-    assert OLD_SECRET not in hooked.log.read_text()
+    assert OLD_SECRET not in server.log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +170,8 @@ def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch, host
     assert {(delivery["attempts"], delivery["last_error"]) for delivery in waits} == {(0, None)}
 
 
-def test_a_kept_connection_that_the_receiver_has_closed_is_no_failure(hooked, receiver):
-    owner = hooked.client()
+def test_a_kept_connection_that_the_receiver_has_closed_is_no_failure(server, receiver):
+    owner = server.client()
     body = {"project_id": owner.make_project()["id"], "title": "x"}
     owner.make("/tasks", body)
     receiver.answers = [None, 200]  # to the second call over the connection
