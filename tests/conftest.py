@@ -18,6 +18,11 @@ LONGEST = ["docs", "clients", "board_page", "database", "retries", "board_task",
 LONGEST += ["board_week", "errors", "readme", "backup", "secrets", "commands", "sweeper"]
 LONGEST += ["bad_input", "serving", "startup", "gateway_ladder", "bench", "deliveries", "docs_page"]
 
+# A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
+SLOWED = """(({ setTimeout }) => {
+    window.setTimeout = (call, ms, ...rest) => setTimeout(call, ms > 5000 ? 10 * ms : ms, ...rest);
+})(window);"""
+
 
 def pytest_configure(config):
     Server.forks = True
@@ -130,6 +135,7 @@ def browse(browser, profile, launch):
         page = browser.new_page(**{"locale": "en-GB", **options}) if own or options else profile.new_page()
         pages.append(page)
         page.set_default_timeout(PATIENCE * 1000)
+        page.add_init_script(SLOWED)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: judge(said, page, refusals))
         return page
