@@ -133,7 +133,7 @@ class Writer:
             lambda: client.patch(task, {"status": "todo"}),
             lambda: (self.tasks.remove(chosen), client.delete(task)),
             lambda: client.patch(f"{task}/details", {"blocked_by": []}),
-            lambda: client.post(f"{task}/claim", {"minutes": chance.randint(1, 99)}),
+            lambda: client.post(f"{task}/claim", {"minutes": chance.randint(30, 99)}),
             lambda: client.patch(f"{task}/details", {"before": None}),
             lambda: client.delete(f"/milestones/{milestone}"),
             lambda: client.patch(f"/milestones/{milestone}", {"due_date": "2027-01-01"}),

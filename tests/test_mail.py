@@ -451,7 +451,7 @@ def test_a_greeting_too_slow_or_too_large_is_cut(launch, new_receiver, seconds, 
 
 def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(launch, mailbox):
     box = mailbox()
-    server = launch(**QUICK, TASKS_MAIL__URL=box.url, TASKS_DELIVERY__TIMEOUT_SECONDS="0.5")
+    server = launch(**QUICK, TASKS_MAIL__URL=box.url)
     olga, ana = server.client(), member_of(server, box)
     held = Mailbox.handle_DATA
 

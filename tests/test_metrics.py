@@ -72,7 +72,7 @@ def test_requests_of_all_workers_are_counted_by_route_and_status(server):
     assert said["requests_total", "GET", "/metrics", "2xx"] == 1
     assert not any("nowhere" in label or "nothing" in label for name in after for label in name)
     assert after["unavailable_total",] == 0
-    assert after["database_bytes",] == server.database.stat().st_size
+    wait_until(lambda: figures(server)["database_bytes",] == server.database.stat().st_size)
     assert after["log_bytes",] > 0
     assert after["info", owner.get("/health").json()["data"]["version"]] == 1
     with server.replacing():

@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import partial
 
 import pytest
-from harness import tables
+from harness import Server, invoke, tables
 
 from database import Statement, statement, views
 from gateway import Flow, FlowTask
@@ -109,10 +109,12 @@ IN_ORDER += " open_of_owner of_flow recent last_change"
 
 
 @pytest.fixture(scope="module")
-def seeded(launch_module):
-    server = launch_module()
-    server.flask("seed", "--tasks", "3000")
-    return server
+def seeded(tmp_path_factory):
+    """A seeded workspace without a server, whose sweeper would prune hidden activity meanwhile."""
+    workspace = Server(tmp_path_factory.mktemp("seeded"))
+    for words in ("init", "seed --tasks 3000"):
+        assert invoke(workspace, *words.split()).exit_code == 0
+    return workspace
 
 
 @pytest.fixture(scope="module", params=["before ANALYZE", "after ANALYZE"])
