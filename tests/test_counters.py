@@ -21,9 +21,7 @@ def assert_stored(server):
     assert server.rows("SELECT * FROM due_count ORDER BY 1, 2") == server.rows(f"{dates} {open_tasks}")
 
 
-def test_the_counters_follow_every_change_of_status_due_date_and_project_and_every_deletion(
-    database, tmp_path
-):
+def test_the_counters_follow_changes_of_status_due_date_and_project_and_deletions(database, tmp_path):
     server = Server(tmp_path)
     server.database = database.database
     states = [*product(STATUSES, [None, "2020-01-05", "2020-01-06"])]

@@ -101,9 +101,7 @@ def test_a_file_as_the_program_writes_it_is_imported_once(workspace, name):
     assert workspace.take(file, *words)[-2] == f"0 new, 0 changed, {len(right['tasks'])} unchanged"
 
 
-def test_encoding_and_delimiter_are_recognised_and_columns_that_are_left_out_named_in_their_order(
-    server, tmp_path
-):
+def test_encoding_and_delimiter_are_recognised_and_left_out_columns_named_in_order(server, tmp_path):
     for encoding, delimiter in product(("utf-8-sig", "utf-16", "cp1252"), ";\t"):
         text = "Title,Status,Priority\nCafé,TO DO,High\n".replace(",", delimiter)
         (tmp_path / "tasks.csv").write_bytes(text.encode(encoding))
@@ -117,9 +115,7 @@ def test_encoding_and_delimiter_are_recognised_and_columns_that_are_left_out_nam
         assert re.findall(r"dropped: column (\w+)", said) == names
 
 
-def test_a_file_that_is_no_such_export_and_a_status_that_does_not_exist_are_refused_in_a_line(
-    server, tmp_path
-):
+def test_a_file_that_is_no_export_and_a_status_that_does_not_exist_are_refused(server, tmp_path):
     for program, text, said in (
         ("trello", "{", "the file is not JSON: Expecting property name"),
         ("trello", "[]", f"{NO_TASKS}; see docs/moving.md (looked for cards, idList"),

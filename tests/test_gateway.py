@@ -273,9 +273,7 @@ def test_which_reports_are_of_the_same_run_and_add_what_its_task_lacks(call):
     assert call.run(flow)["taskId"] != call.run(flow)["taskId"]  # reports without a run are all different
 
 
-def test_one_of_many_mutations_of_a_revision_is_applied_and_one_run_reported_by_many_is_one_task(
-    server, call
-):
+def test_of_many_mutations_of_a_revision_one_is_applied_and_a_run_of_many_is_one_task(server, call):
     flow = call.flow()
     sent = {"flowId": flow["flowId"], "expectedRevision": flow["revision"]}
     callers = [Caller(server) for _ in range(12)]

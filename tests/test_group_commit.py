@@ -163,9 +163,7 @@ def test_only_the_failed_writer_is_undone(owner, pool, place, error):
     assert [future.result() for future in futures] == ["0", "1"] == stored()
 
 
-def test_a_commit_that_fails_fails_for_all_of_the_group_and_so_does_a_transaction_that_sqlite_ends(
-    owner, pool
-):
+def test_a_commit_that_fails_or_a_transaction_that_sqlite_ends_fails_for_all_of_the_group(owner, pool):
     with full_disk():
         futures = group(pool, add("0"), add("undone", NotFound("task")), add("1"))
         errors = [future.exception() for future in futures]
