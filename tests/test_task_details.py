@@ -1,6 +1,5 @@
 """PATCH /tasks/:id/details changes every field of a task."""
 
-import json
 from functools import partial
 
 from harness import NOBODY, at_once, fault
@@ -76,32 +75,6 @@ def test_one_of_many_simultaneous_conditional_changes_is_applied(server, task):
     expect = {"If-Match": '"1"'}
     calls = [partial(server.client().patch, *change, headers=expect) for change in changes]
     assert sorted(answer.status_code for answer in at_once(*calls)) == [200] + [412] * 11
-
-
-def test_the_task_is_found_by_its_new_details_and_counted_there(owner, project, task, milestone):
-    owner.patch(path(task), {"description": "Beyond the HORIZON", "milestone_id": milestone["id"]})
-    owner.patch(path(task), {"priority": "urgent", "due_date": "2001-01-01"})
-    new = {"milestone_id": milestone["id"], "priority": "urgent", "due_before": "2001-01-02"}
-    for name, value in (new | {"q": "the horizon"}).items():
-        page = owner.read("/tasks", project_id=project["id"], **{name: value})
-        assert ([found["id"] for found in page["tasks"]], page["pagination"]["total"]) == ([task["id"]], 1)
-    assert owner.read(f"/projects/{project['id']}")["stats"]["overdue"] == 1
-    owner.patch(path(task), {"due_date": None, "milestone_id": None})
-    assert owner.read(f"/projects/{project['id']}")["stats"]["overdue"] == 0
-    assert owner.read("/tasks", milestone_id=milestone["id"])["pagination"]["total"] == 0
-
-
-def test_the_team_and_its_receivers_are_told_of_one_change(server, owner, task):
-    changed = owner.data(owner.patch(path(task), {"status": "done", "due_date": "2026-12-24"}))
-    owner.patch(path(task), {"status": "done"})
-    changes = {"status": ["todo", "done"], "due_date": [None, "2026-12-24T23:59:59.999Z"]}
-    rows = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 3")
-    *events, created = [json.loads(row["body"]) for row in rows]
-    names = [event["event"] for event in (*events, created)]
-    assert names == ["task.completed", "task.updated", "task.created"]
-    assert [event["data"] for event in events] == [{"task": changed, "changes": changes}] * 2
-    moved, created = owner.read(f"/tasks/{task['id']}/activity")["activity"]
-    assert (moved["action"], moved["changes"], created["action"]) == ("moved", changes, "created")
 
 
 def test_a_task_moves_to_another_project_without_its_milestone(owner, project, task, milestone):

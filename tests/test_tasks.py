@@ -148,16 +148,3 @@ def test_completing_sets_done_once(owner, task, method):
     assert (after["status"], after["version"]) == ("done", 2)
     assert after["completed_at"] == after["updated_at"]
     assert owner.data(owner.request(method, path, json={})) == after
-
-
-def test_a_deleted_task_is_gone_with_what_belongs_to_it(server, owner, project):
-    task = owner.make_task(project)
-    owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
-    attachment = owner.data(attach(owner, task), 201)["id"]
-    assert owner.data(owner.delete(f"/tasks/{task['id']}")) == {"id": task["id"], "deleted": True}
-    fault(owner.get(f"/tasks/{task['id']}"), 404, "not_found")
-    fault(owner.delete(f"/tasks/{task['id']}"), 404, "not_found")
-    assert server.rows("SELECT 1 FROM comment WHERE task_id = ?", task["id"]) == []
-    assert server.rows("SELECT 1 FROM attachment WHERE id = ?", attachment) == []
-    assert server.rows("SELECT 1 FROM attachment_content WHERE attachment_id = ?", attachment) == []
-    assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 0
