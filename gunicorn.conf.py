@@ -235,7 +235,7 @@ def on_starting(server):
     is_here = re.match(r"(?i)http://(127\.0\.0\.1|localhost|\[::1\])([:/]|$)", base_url)  # https is a proxy's
     ports = {address[1] for address in server.cfg.address if isinstance(address, tuple)}
     if is_here and ports and port_of(base_url) not in ports:
-        server.log.warning("Links will begin with %s: set PORT instead of -b, or server.base_url", base_url)
+        server.log.warning("Links will begin with %s: set server.base_url to the server's address", base_url)
     figures.share(max(server.cfg.workers, 1))
     server.app.callable = app  # for all workers, even those that start after config.toml has changed
 

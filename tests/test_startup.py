@@ -111,7 +111,7 @@ def test_a_start_warns_when_links_name_another_port(launch):
     behind_proxies = ("https://localhost", "https://127.0.0.1:8443", "https://tasks.example.com")
     for base_url, warns in {"http://127.0.0.1:8000": True, **dict.fromkeys(behind_proxies, False)}.items():
         server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
-        warning = f"[WARNING] Links will begin with {base_url}: set PORT instead of -b, or server.base_url"
+        warning = f"[WARNING] Links will begin with {base_url}: set server.base_url to the server's address"
         assert (warning in server.log.read_text()) == warns
 
 
