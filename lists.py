@@ -310,9 +310,9 @@ def _today(chosen: Any, *order: Any) -> Statement:
 
 
 # The id of the comment that was said, or of the notice about a description.
-_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, Notice.id))])
-_noticed = _mine.select(rowid(Task), _said.alias("said")).join(Task, on=(Notice.task == Task.id))
-_noticed = _noticed.where(Notice.is_awake, FILTERS["archived"]).group_by(Notice.task)
+_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, Notice.id))]).alias("said")
+_noticed = _mine.select(rowid(Task), _said).join(Task, on=(Notice.task == Task.id)).group_by(Notice.task)
+_noticed = _noticed.where(Notice.is_awake, (Notice.reason == "mentioned") | FILTERS["archived"])
 NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in WAITING.items()}
 _due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= (Task.status != "review") & FILTERS["assignee_id"]
