@@ -1,18 +1,15 @@
 """Texts on the page: ticked checkboxes, links to tasks, and the task's own pictures."""
 
 import re
+from base64 import b64decode
 
 import board as ui
 from harness import wait_until
 from playwright.sync_api import expect
 from test_attachments import attach
+from test_board_task import PICTURE
 
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f030005fe02fea7"
-    "3581840000000049454e44ae426082"
-)
-
-
+PIXEL = b64decode(PICTURE)
 TWO = "Two:\n\n- [ ] mine\n  1. [ ] hers\n\n```\n- [ ] code\n```\n"
 
 

@@ -12,21 +12,19 @@ TOMORROW = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
 
 
 @pytest.fixture(scope="module")
-def people(server, owner, join):
-    """Somebody for whom things wait, a colleague, a client, and the colleague's agent."""
-    ada, bo = join(full_name="Ada Today"), join(full_name="Bo Today")
-    cleo = join("client", full_name="Cleo Today")
-    return ada, bo, cleo, server.client(make_key(bo, name="builder", scope="agent")["api_key"])
+def ada(join):
+    """Somebody for whom things wait."""
+    return join(full_name="Ada Today")
 
 
-@pytest.fixture
-def ada(people):
-    return people[0]
+@pytest.fixture(scope="module")
+def bo(join):
+    return join(full_name="Bo Today")
 
 
-@pytest.fixture
-def bo(people):
-    return people[1]
+@pytest.fixture(scope="module")
+def agent(server, bo):
+    return server.client(make_key(bo, name="builder", scope="agent")["api_key"])
 
 
 def today(client):
@@ -66,8 +64,7 @@ def test_a_question_waits_for_whom_it_asks_until_it_is_answered(ada, bo, project
     assert titles(ada, "questions") == []
 
 
-def test_a_review_waits_with_the_last_comment_until_the_task_moves_on(ada, people, project):
-    *_, agent = people
+def test_a_review_waits_with_the_last_comment_until_the_task_moves_on(ada, agent, project):
     tasks = [ada.make_task(project, title=title) for title in ("One", "Two")]
     for task in tasks:
         agent.data(agent.post(f"/tasks/{task['id']}/claim", {}))
@@ -113,13 +110,12 @@ def test_the_meetings_that_have_not_ended_today_are_listed(ada, bo):
     assert [(one["title"], one["organizer"]["full_name"]) for one in meetings] == [("Under way", "Bo Today")]
 
 
-def test_today_shows_the_claims_of_agents_to_everybody(ada, bo, people, project):
-    *_, cleo, agent = people
+def test_today_shows_the_claims_of_agents_to_everybody(ada, bo, agent, join, project):
     claimed, own = (bo.make_task(project, title=title) for title in ("Claimed", "By hand"))
     agent.data(agent.post(f"/tasks/{claimed['id']}/claim", {"minutes": 30}))
     change(bo, own, status="in_progress", assignee_id=bo.member["id"])
     comment(agent, claimed, "Half done")
-    (entry,) = [one for one in today(cleo)["working"] if one["task"]["id"] == claimed["id"]]
+    (entry,) = [one for one in today(join("client"))["working"] if one["task"]["id"] == claimed["id"]]
     assert said(entry)[0] == "Half done"
     assert entry["task"]["claimed_until"]
     change(bo, claimed, status="todo")
