@@ -437,12 +437,12 @@ def root_path() -> str:
 def expected_versions() -> frozenset[str] | None:
     """Return the versions in If-Match, where "*" means any; None without that header.
 
-    Proxies that compress make the ETag `"2"` a weak one or, as Apache does, `"2-gzip"`.
+    Proxies that compress make the ETag `"2"` a weak one, or add a suffix: `"2-gzip"`, `"2-zstd"`, `"2;gzip"`.
     """
     if "HTTP_IF_MATCH" not in request().environ:
         return None
     tags = request().if_match
-    named = {str(tag).removesuffix("-gzip") for tag in tags.as_set(include_weak=True)} - {"*"}
+    named = {re.split("[-;]+(?=[a-z])", str(tag))[0] for tag in tags.as_set(include_weak=True)} - {"*"}
     return frozenset(["*"] if tags.star_tag else named)
 
 
