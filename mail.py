@@ -237,8 +237,7 @@ def send_digest() -> bool:
     member = Notice.to_notify.one(now=now(), until=now(-QUIET_SECONDS))
     if not member:
         return False
-    after, seen_at = member["mailed_until"], member["seen_at"]
-    since = {"after": after, "seen_at": seen_at, "now": now()}
+    since = {"after": member["mailed_until"], "seen_at": member["seen_at"], "now": now()}
     news = Notice.news.all(member_id=member["id"], **since, most=MOST_NOTICES + 1)
     if not news:  # the member has just read it
         return True

@@ -170,11 +170,10 @@ class Webhook(Entity):
     @classmethod
     def shown_enabled(cls, id: str) -> Row:
         """Return the webhook. Raises as `shown_configured` does, and `Conflict` if it is disabled."""
-        webhook = cls.shown_configured(id)
-        if webhook["state"] == "disabled":
-            name, reason = webhook["name"], webhook["reason"]
-            raise Conflict(f"the webhook {name} is disabled ({reason}); enable it first")
-        return webhook
+        row = cls.shown_configured(id)
+        if row["state"] == "disabled":
+            raise Conflict(f"the webhook {row['name']} is disabled ({row['reason']}); enable it first")
+        return row
 
     @classmethod
     def _has(cls, condition: Expression) -> Any:

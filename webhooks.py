@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -74,6 +75,14 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
+class Answer(HTTPResponse):
+    """A response after any interim ones, such as 103; http.client itself skips only 100."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        return version, 100 if 101 < status < 200 else status, reason
+
+
 # The thread's POST: `ends_at`, whether its connection `is_kept` from an earlier one, and its `deadline`.
 attempt = threading.local()
 
@@ -82,6 +91,8 @@ def cuttable(pool: Any) -> Any:
     """Return the pool with connections that are shut down at the end of the thread's POST."""
 
     class Connection(pool.ConnectionCls):
+        response_class = Answer
+
         def _new_conn(self) -> socket.socket:
             attempt.is_new = True
             sock = super()._new_conn()
@@ -142,9 +153,8 @@ def post(
     one leaves time for the next. Only a name server can hold the thread for longer than `seconds`.
     """
     started_at = time.monotonic()
-    status, error, retry_after = None, None, None
     attempt.ends_at, attempt.is_new, attempt.is_kept = started_at + seconds, False, False
-    attempt.deadline = None
+    attempt.deadline = status = error = retry_after = None
     try:
         request = requests.Request("POST", url, headers, data=body).prepare()
         more: Any = {"timeout": (seconds / 3, seconds), "proxies": {"all": proxy} if proxy else None}
@@ -283,10 +293,7 @@ def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:
         yield f"{label}: {shown(new.replace('_', ' '))}" if name in SHOWN_CHANGES else label
 
 
-def escape_discord(text: str) -> str:
-    return re.sub(r"([\\`*_~|<>#\[\]():@-])", r"\\\1", text)
-
-
+escape_discord = partial(re.sub, r"([\\`*_~|<>#\[\]():@-])", r"\\\1")
 escape_slack = partial(html.escape, quote=False)
 CHAT_FORMATS: dict[str, tuple[Escape, Link]] = {
     "slack": (escape_slack, lambda url, text: f"<{escape_slack(url)}|{text}>"),
@@ -407,8 +414,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
-    webhook = Webhook.shown_configured(webhook_id)
-    _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
+    _log_deleted(Webhook.shown_configured(webhook_id), Delivery.drop_waiting(webhook_id, most=-1))
     return Webhook.enable(transaction, webhook_id)
 
 
@@ -421,8 +427,7 @@ def resume(webhook: Row) -> Row:
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
     seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
-    lease = now(seconds + LEASE_GRACE)
-    Delivery.lease_again(delivery_id, lease)
+    Delivery.lease_again(delivery_id, now(seconds + LEASE_GRACE))
     transaction.deliveries.append(delivery_id)
 
 

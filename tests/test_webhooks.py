@@ -198,6 +198,8 @@ ANSWERS = {
     "201": (b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, None),
     "202 chunked": (b"HTTP/1.1 202 Accepted\r\n" + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", 202, None),
     "204": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, None),
+    "102, 103": (b"HTTP/1.1 102 \r\n\r\nHTTP/1.1 103 \r\nLink: x\r\n\r\n" + ACCEPTED, 200, None),
+    "101": (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, "answered 101"),
     "4 GB": (OK + b"Content-Length: 4000000000\r\n\r\n" + b"x" * 100_000, 200, None),
     "gzip": (OK + b"Content-Encoding: gzip\r\nContent-Length: 9\r\n\r\n\x1f\x8b" + b"\0" * 7, 200, None),
     "HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\nbye", 200, None),
