@@ -64,10 +64,8 @@ class RPCError(Exception):
 
 def answer_agent(request: Request) -> Response:
     """Answer a request. Each step may raise an error."""
-    message: Row = {}
-    content: Row
+    message, content, headers = Row(), Row(), Row()
     status, is_modern = 200, False
-    headers: Mapping[str, str] = {}
     try:
         _check_head(request)
         request.authenticate()
@@ -129,7 +127,7 @@ def _problem(message: Any) -> str | None:
         return "id must be a string or an integer that a double holds exactly"
     if problem := strictjson.value_problem(id, 1):
         return f"id {problem}"
-    if not isinstance(message.get("params"), dict | None):
+    if not isinstance(message.get("params"), dict | None) and message["params"] != []:  # PHP's empty object
         return "params must be an object"
     return None
 
@@ -200,8 +198,7 @@ def _list_tools(request: Request, params: Row) -> Row:
 
 def _call_tool(request: Request, params: Row) -> Row:
     """Run a tool. The result may be an error of the tool or of the API, for the model to read."""
-    name, arguments = params.get("name"), params.get("arguments")
-    arguments = {} if arguments is None else arguments
+    name, arguments = params.get("name"), _corrected(params.get("arguments"), {"type": "object"}) or {}
     if not isinstance(name, str) or name not in TOOLS:
         raise RPCError(400, INVALID_PARAMS, f"unknown tool {schemas.printable(name)}")
     if not isinstance(arguments, dict):
@@ -271,14 +268,11 @@ class Tool(NamedTuple):
     def check(self, arguments: Row) -> None:
         """Correct arguments that almost fit the schema. Raises `ToolError` for those that do not fit."""
         accepted, required = self.accepted, self.definition["inputSchema"].get("required", ())
-        for name, value in [*arguments.items()]:
-            if name in accepted:
-                arguments[name] = value = _corrected(value, accepted[name])
-                # Some clients send null for an argument that the model leaves out.
-                is_left_out = value is None and name not in required
-            else:
-                is_left_out = name in ADDED_BY_CLIENTS
-            if is_left_out:
+        for name in ADDED_BY_CLIENTS - accepted.keys():
+            arguments.pop(name, None)
+        for name in accepted.keys() & arguments.keys():
+            arguments[name] = _corrected(arguments[name], accepted[name])
+            if arguments[name] is None and name not in required:  # as some clients send what is left out
                 del arguments[name]
         problems = [f"{name}: is required" for name in required if name not in arguments]
         if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - accepted.keys()):
@@ -296,10 +290,10 @@ def _corrected(value: Any, schema: Row) -> Any:
 
     Some clients send all values that are not texts as JSON in a string, which the model cannot change.
     """
-    kinds = kinds_of(schema)
-    if isinstance(value, str) and kinds != ["string"]:
+    kinds = schema["type"]
+    if isinstance(value, str) and kinds != "string":
         with suppress(BadBody, UnicodeEncodeError):
-            parsed = strictjson.parse_json((value.lower() if kinds == ["boolean"] else value).encode())
+            parsed = strictjson.parse_json((value.lower() if kinds == "boolean" else value).encode())
             value = parsed if isinstance(parsed, list | dict | bool | None) else value
     if isinstance(value, list) and "items" in schema:
         return [_corrected(one, schema["items"]) for one in value]
@@ -313,13 +307,9 @@ def _corrected(value: Any, schema: Row) -> Any:
     return value
 
 
-def kinds_of(schema: Row) -> list[str]:
-    return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-
-
 def _mismatch(value: Any, schema: Row) -> str | None:
     """Return why the value does not fit the schema of an argument, or None."""
-    kinds = kinds_of(schema)
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     is_boolean = isinstance(value, bool)  # a subclass of int
     if not any(isinstance(value, TYPES[k]) and (k == "boolean") == is_boolean for k in kinds):
         return f"must be {either(*[f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds])}"
@@ -379,9 +369,8 @@ def tool(
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
         name, names = method.__name__, f"{required} {optional}"
-        schema: Row = {"type": "object", "properties": schemas_of(name, names, SCHEMAS)}
-        if required:
-            schema["required"] = required.split()
+        schema = {"type": "object", "properties": schemas_of(name, names, SCHEMAS)}
+        schema |= {"required": required.split()} if required else {}
         definition = {
             "name": name,
             "description": description,
@@ -817,7 +806,7 @@ class ToolCall:
         role="member",
     )
     def claim_task(self, task_id: int | str = "", project: str = "", minutes: int | None = None) -> Row:
-        if task_id:
+        if task_id != "":
             return self.claimed(self.path_of(task_id), minutes)
         filters = {"ready": "true", "archived": "false"}
         if project:

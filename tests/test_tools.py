@@ -153,6 +153,7 @@ def test_wrong_arguments_are_refused_by_name(owner):
         ("update_task", {"task_id": NOBODY}, "no change: give at least one field"),
         ("update_task", {"task_id": NOBODY, "status": None}, "no change: give at least one field"),
         ("update_task", {"task_id": None, "status": "todo"}, "task_id: must be "),
+        *(("claim_task", {"task_id": id}, "task_id: must be a task's number") for id in (0, "0")),
         ("create_task", MANY, 'title: is required; unknown argument "colour"; accepted: project, title, '),
         ("create_task", MANY, "; project: must be a string; priority: must be one of low, "),
     ):
@@ -181,15 +182,14 @@ def checked(tool, **given):
 def test_every_argument_is_taken_as_json_and_null_is_none(tool):
     required = tools.TOOLS[tool].definition["inputSchema"].get("required", ())
     for name, schema in tools.TOOLS[tool].accepted.items():
-        kinds = tools.kinds_of(schema)
-        if "string" not in kinds:
-            (kind,) = kinds
+        kind = schema["type"]
+        if "string" not in kind:
             inner = schema.get("items", {}).get("type")
             value, sent = SENT.get(f"{kind} of {inner}", SENT[kind])
             for one in [value, *sent]:
                 assert checked(tool, **{name: one})[name] == value
         if name not in required:
-            for nothing in [None] + ["null"] * ("string" not in kinds):
+            for nothing in [None] + ["null"] * ("string" not in kind):
                 assert name not in checked(tool, **{name: nothing})
     added = dict.fromkeys(("toolCallId", "sessionId", "action", "chatInput", "random_string"), "x")
     assert checked(tool, **added) == checked(tool)

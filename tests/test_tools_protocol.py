@@ -127,7 +127,7 @@ WRONG_MEMBERS = [
     *[{"jsonrpc": version} for version in ("1.0", 2.0)],
     *[{"method": method} for method in (1, None)],
     *[{"id": id} for id in (None, True, 1.5, [1], 10**30, "\ud800")],
-    *[{"params": params} for params in ([], "", 0)],
+    *[{"params": params} for params in ([1], "", 0)],
 ]
 NO_MESSAGE = [[], [message()], "ping", {}, {"jsonrpc": "2.0", "id": 7, "result": {}}]
 NO_MESSAGE += [message() | wrong for wrong in WRONG_MEMBERS]
@@ -141,8 +141,8 @@ def test_malformed_messages_are_refused(server):
 
 def test_an_answer_has_the_request_s_id(server):
     for id in ("", "a", "ünï", 0, -1, 2**53 - 1):
-        ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}  # params may be absent, or null
-        for given in (ping, ping | {"params": None}):
+        ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}  # params may be absent, or null or PHP's {}
+        for given in (ping, ping | {"params": None}, ping | {"params": []}):
             assert exchange(server, given).json() == {"jsonrpc": "2.0", "id": id, "result": {}}
         assert exchange(server, message("nothing") | {"id": id}).json()["id"] == id
 
@@ -190,11 +190,21 @@ def test_an_error_has_a_status_in_the_stateless_era_alone(server):
     for method, params, status, code in (
         *((method, {}, 404, -32601) for method in ("no/such", "resources/list")),
         *((CALL, params, 400, -32602) for params in ({"name": "no_such_tool"}, {})),
-        *((CALL, {"name": "list_meetings", "arguments": wrong}, 400, -32602) for wrong in ([], "x")),
+        *((CALL, {"name": "list_meetings", "arguments": wrong}, 400, -32602) for wrong in ([1], "x")),
     ):
         assert error_of(exchange_modern(server, method, **params)) == (status, code, 7)
         for older in (message(method, **params), message(method, **params, _meta={"progressToken": 1})):
             assert error_of(exchange(server, older)) == (200, code, 7)
+
+
+def test_arguments_may_be_json_in_a_text_or_the_nothing_of_other_languages(server):
+    for arguments in (None, [], "", "null", "{}", '{"limit": "1"}'):
+        assert "isError" not in result_of(
+            exchange(server, message(CALL, name="find_tasks", arguments=arguments))
+        )
+    for arguments in ([1], 5, "5", "x", True):
+        answer = exchange(server, message(CALL, name="find_tasks", arguments=arguments))
+        assert error_of(answer) == (200, -32602, 7)
 
 
 def test_methods_and_members_of_one_era_are_not_those_of_the_other(server):
