@@ -210,7 +210,8 @@ class Export:
         if labels[MAX_LABELS:]:
             self.drop(f"labels, more than {MAX_LABELS}")
         if checks := "\n\n".join(self.checklists(item)):
-            task["description"] = "\n\n".join(filter(None, [task.get("description"), checks]))
+            texts = filter(None, [task.get("description"), checks])
+            task["description"] = self.value("description", "\n\n".join(texts))
         task["comments"] = [*filter(None, map(self.comment, self.find(item, self.paths["comments"])))]
         count = self.find_text(item, self.paths["comment_count"])
         if count.isdecimal() and int(count) > len(task["comments"]):
@@ -238,7 +239,7 @@ class Export:
         zone, values = self.find_text(item, self.paths["zone"]), self.every(item, self.paths[name])
         texts = [str(text) for text, *_ in values if not str(text).startswith("0001")]  # Vikunja's "never"
         times = [*filter(None, (self.moment(name, text, zone) for text in texts))]
-        if len(times) > 1 and name == "due_date":
+        if len({*times}) > 1 and name == "due_date":
             self.drop("due_date, more than one")
         return times[0] if times else "" if texts else None
 
@@ -280,7 +281,8 @@ class Export:
             for row in sorted(self.find(checklist, self.paths["items"]), key=position_of):
                 if isinstance(row, dict):
                     is_done = row.get("state") == "complete" or row.get("isCompleted") is True
-                    checks.append(f"- [{'x' if is_done else ' '}] {' '.join(str(row.get('name')).split())}")
+                    name = " ".join(self.find_text(row, "name").split())
+                    checks.append(f"- [{'x' if is_done else ' '}] {name}")
             if checks and checklist is not item and checklist.get("name"):
                 yield f"**{' '.join(str(checklist['name']).split())}**"
             if checks:
@@ -458,5 +460,4 @@ def markdown_of_html(text: str, _: Any = None) -> str:
         return text
 
 
-CONVERT: dict[str, Callable[[str, dict[str, str]], str]]
-CONVERT = {"jira": markdown_of_jira, "vikunja": markdown_of_html}
+CONVERT: dict[str, Callable[..., str]] = {"jira": markdown_of_jira, "vikunja": markdown_of_html}

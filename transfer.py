@@ -43,6 +43,7 @@ REFERENCE = re.compile(r"```.*?```|`[^`\n]*`|(?<![^\W_])(?<![#&/\\])#(\d{1,9})(?
 # A cell that a spreadsheet would run as a formula, also after the apostrophes of earlier exports.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
+csv.field_size_limit(2**31 - 1)  # a long text is cut and reported, as in JSON, or refused by its field
 Words = dict[str, dict[str, str]]  # by field, the meaning of other words for statuses and priorities
 Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 
@@ -82,8 +83,11 @@ class Dates:
     `order` is "dmy", "mdy" or None. Without one, `texts` yields all dates of the file, which may show it.
     """
 
-    DATE = re.compile(r"(\d+|[^\W\d_]+)(?:\.? |, |[./-])(\d+|[^\W\d_]+)(?:\.? |, |[./-])(\d+)")
-    CLOCK = re.compile(r"(?:,? (?:at )?|T)(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?([AaPp])[Mm])?|")
+    PART, GAP = r"(\d+|[^\W\d_]+)", r"(?:\.? |, |[./-])"
+    OFFSET = r"(?: ?(Z|(?:GMT|UTC)?[+-]\d\d:?\d\d|GMT|UTC)(?: \(.*\))?)?"
+    # A weekday before the date is skipped.
+    DATE = re.compile(rf"(?:[^\W\d_]+\.?,? (?=(?:\d+\.? )?[^\W\d_]))?{PART}{GAP}{PART}{GAP}(\d+)")
+    CLOCK = re.compile(rf"(?:,? (?:at )?|T)(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?([AaPp])[Mm])?{OFFSET}|")
     SLASHED = re.compile(r"(\d\d?)[/-](\d\d?)[/-]\d")
 
     def __init__(self, order: str | None, texts: Callable[[], Iterator[str]]):
@@ -100,6 +104,7 @@ class Dates:
 
     def read(self, text: str, where: str, zone: str = "") -> str | None:
         """Return the date or time as the API accepts it, or None. Raises `ValueError` if it is ambiguous."""
+        text = " ".join(text.split())  # there may be a narrow no-break space before PM
         iso = schemas.Instant.PATTERN.fullmatch(text)
         if iso and (iso[5] or not iso[2] or text < "1970"):  # the API would read a time without a zone as UTC
             return text if text > "1970" else None
@@ -114,19 +119,21 @@ class Dates:
             choice = "add --dates dmy or --dates mdy"
             raise ValueError(f'{where}: "{text}" may begin with the day or the month; {choice}')
         part = dict(zip(order, date.groups(), strict=True))
-        month, hour = part["m"].lower(), int(clock[1] or 0)
+        month, (hour, minute, second) = part["m"].lower(), (int(clock[at] or 0) for at in (1, 2, 3))
         if clock[4]:
             hour = hour % 12 + 12 * (clock[4] in "pP")
-        with suppress(ValueError, KeyError):
+        tz = times.zone
+        with suppress(ValueError, KeyError, OSError):
+            tz = ZoneInfo(zone) if zone else tz
+        with suppress(ValueError, KeyError, OverflowError):
             number = MONTHS.get(month[:4]) or MONTHS.get(month[:3]) or int(month)
             year = int(part["y"]) + {2: 2000, 4: 0}[len(part["y"])]
-            moment = datetime(year, number, int(part["d"]), hour, int(clock[2] or 0), int(clock[3] or 0))
-            if not (moment.hour or moment.minute):
-                return moment.date().isoformat()
-            tz = times.zone
-            with suppress(ValueError, KeyError, OSError):
-                tz = ZoneInfo(zone) if zone else tz
-            return moment.replace(tzinfo=tz).isoformat()
+            moment = datetime(year, number, int(part["d"]), hour, minute, second, tzinfo=tz)
+            if clock[5]:
+                offset = clock[5].strip("GMTUCZ") or "+00:00"
+                moment = datetime.fromisoformat(f"{moment:%Y-%m-%dT%H:%M:%S}{offset}").astimezone(times.zone)
+            text = (moment if moment.hour or moment.minute else moment.date()).isoformat()
+            return text if text > "1970" else None
         return None
 
 
@@ -486,6 +493,9 @@ class Import:
                 self.find_member(line, comment, "author", "author_id")
             is_named = "author_id" in comment or author == ""
             text = content if is_named else f"{author or 'Somebody'} wrote:\n\n{content}"
+            if text[schemas.MAX_TEXT :]:
+                self.report.drop("the end of a long comment", line)
+                text = text[: schemas.MAX_TEXT]
             row = left.get(comment.get("id", ""))
             if "id" not in comment:
                 same = [one for one in left.values() if one["created_at"] == at]

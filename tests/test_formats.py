@@ -231,10 +231,14 @@ def test_dates_are_read_as_people_and_programs_write_them():
         "2026-10-05T10:00-0700": "2026-10-05T10:00-0700",
     }
     days |= {"05/Mar/26 15:04": "2026-03-05T15:04:00+00:00", "6/21/2025 16:14": "2025-06-21T16:14:00+00:00"}
-    days |= {"05/Mar/26 12:04 AM": "2026-03-05T00:04:00+00:00"}
+    days |= {"05/Mar/26 12:04\u202fAM": "2026-03-05T00:04:00+00:00"}
+    zones = ("Thu Mar 05 2026 15:04:00 GMT+0100 (CET)", "Thu, 5 Mar 2026 15:04 +0100", "2026-03-05 14:04Z")
+    days |= dict.fromkeys((*zones, "2026-03-05 14:04:00 UTC"), "2026-03-05T14:04:00+00:00")
+    days |= {"Wed Mar 04 2026 23:00:00 GMT-0100 (GMT-01:00)": "2026-03-05"}
     days |= {"11/abr/26 8:56 AM": "2026-04-11T08:56:00+00:00"}
     days |= {"19/lip/23 11:43 AM": "2023-07-19T11:43:00+00:00"}
     no_days = ("1969-12-31T10:00", "17 Aug", "every Monday", "12.31.2026", "1/1/1", "99/99/99", "", "5")
+    no_days += ("31.12.1969", "31.12.9999 23:00 -0200", "Mar 5 2026 10:00 +9900")
     for said, day in (days | dict.fromkeys(no_days)).items():
         assert transfer.Dates(None, partial(iter, [said])).read(said, "due_date") == day, said
 
@@ -333,7 +337,7 @@ def test_the_markup_of_jira_is_markdown():
 RECIPES = {
     "asana": [
         "Book the hall | done | 2026-09-12 | ana@example.com | Fair | ['hall', 'autumn'] | With a stage",
-        "Print posters | todo | 2026-12-01 | ben@example.com | Fair | [] | None",
+        "Print posters | todo | 2026-12-01 | ben@example.com | Asana | [] | None",
     ],
     "linear": [
         "Book the hall | done | 2026-09-12 | ben@example.com | Autumn fair | ['hall'] | With a stage",
@@ -373,6 +377,23 @@ def test_odd_values_of_an_export_are_dropped_or_reported(server, tmp_path):
     left_out = {'due_date that cannot be read, such as "5"', "the end of a long title"}
     assert left_out <= {line.removeprefix("dropped: ").rpartition(" (")[0] for line in lines}
     assert failed.stderr == "Error: nothing is stored\n"
+
+
+def test_texts_that_are_too_long_are_cut_and_reported_and_the_result_can_be_moved_on(workspace):
+    checklist = {"idCard": "a", "name": "Steps", "checkItems": [{"name": "x" * 900}, {"name": None}]}
+    comment = {"type": "commentCard", "date": "2026-03-05T10:00:00Z", "memberCreator": {"fullName": "Zoe"}}
+    comment |= {"data": {"card": {"id": "a"}, "text": "y" * schemas.MAX_TEXT}}
+    file = board(desc="x" * (schemas.MAX_TEXT - 900)) | {"checklists": [checklist], "actions": [comment]}
+    said = workspace.take(file, "--from", "trello")
+    long = {f"dropped: the end of a long {name} (1 task)" for name in ("description", "comment")}
+    assert long <= {*said}
+    cell = f'Summary,Issue key,Description\nB,K-1,"{"z" * 200_000}"\n'
+    assert workspace.take(cell, "--from", "jira")[0] == "dropped: the end of a long description (1 task)"
+    lines = "".join(f"{json.dumps(row)}\n" for row in workspace.rows())
+    assert "0 new, 0 changed, 2 unchanged" in workspace.take(lines)
+    checklist["checkItems"][0]["name"] = "Sand"
+    workspace.take(file | board(), "--from", "trello")
+    assert workspace.tasks()["A"]["description"] == "**Steps**\n\n- [ ] Sand\n- [ ] "
 
 
 def test_every_field_and_program_is_told_and_html_that_is_nested_too_deeply_stays_as_it_is():
