@@ -243,9 +243,8 @@ def send_digest() -> bool:
         return True
     shown, base_url = news[:MOST_NOTICES], mailing["SERVER"]["base_url"]
     more = "" if shown == news else "More than "
-    subject = f"{more}{len(shown)} notifications from {mailing['WORKSPACE']['name']}"
-    if len(news) == 1:
-        subject = sentence_of(news[0])
+    many = f"{more}{len(shown)} notifications from {mailing['WORKSPACE']['name']}"
+    subject = many if news[1:] else sentence_of(news[0])
     text = f"Hello {member['full_name']},\n"
     for notice in shown:
         excerpt = f"    {one_line(notice['excerpt'])}\n" if notice["excerpt"] else ""

@@ -83,9 +83,8 @@ class Dates:
     `order` is "dmy", "mdy" or None. Without one, `texts` yields all dates of the file, which may show it.
     """
 
-    PART, GAP = r"(\d+|[^\W\d_]+)", r"(?:\.? |, |[./-])"
+    PART, GAP = r"(\d+|[^\W\d_]+)", r"(?:\.? |, |[./-])"  # of a date; a weekday before it is skipped
     OFFSET = r"(?: ?(Z|(?:GMT|UTC)?[+-]\d\d:?\d\d|GMT|UTC)(?: \(.*\))?)?"
-    # A weekday before the date is skipped.
     DATE = re.compile(rf"(?:[^\W\d_]+\.?,? (?=(?:\d+\.? )?[^\W\d_]))?{PART}{GAP}{PART}{GAP}(\d+)")
     CLOCK = re.compile(rf"(?:,? (?:at )?|T)(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?([AaPp])[Mm])?{OFFSET}|")
     SLASHED = re.compile(r"(\d\d?)[/-](\d\d?)[/-]\d")
