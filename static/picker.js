@@ -90,7 +90,8 @@ export function OptionList({ label, start = "", options, found: others = [], ...
 export function Picker({ label, hint = label, anchor, onClose, children, ...rest }) {
   const close = (list) => {
     list.closest("[popover]").hidePopover();
-    anchor.focus(); // inside another popover the browser does not do this
+    // Inside another popover, the browser does not move the focus back.
+    if (document.activeElement.closest("[popover]:not(:popover-open)")) anchor.focus();
     onClose(); // the browser sends no event if it was opened just now
   };
   return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>

@@ -345,8 +345,9 @@ function usePropertyKeys(assignMe) {
       const place = key === "c" ? composer() : field;
       if (!place) return;
       event.preventDefault();
-      place.focus();
+      // With the focus in the field, the next letter would be typed there.
       if (place === field) place.click();
+      else place.focus();
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);

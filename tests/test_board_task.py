@@ -322,7 +322,6 @@ def test_the_keys_of_a_card_act_on_the_opened_task(board, owner, project):
         board.keyboard.press(key)
         ui.find(board, words)
         expect(board.get_by_role("combobox", name="Find")).to_have_count(0)
-        board.evaluate("document.activeElement.blur()")  # on a choice a letter begins to find
     wait_until(lambda: ui.stored(owner, task)["priority"] == "high")
     assert ui.stored(owner, task)["status"] == "in_progress"
     board.keyboard.press("i")
