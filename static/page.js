@@ -174,7 +174,7 @@ function ProjectView() {
   const { project: id } = address.value;
   const [project, setProject] = useState(null);
   const load = () => get(`/projects/${id}`).then(setProject, (error) => notifyFault(error, load));
-  useEffect(() => void load(), [id, JSON.stringify(projectOf(id))]);
+  useEffect(() => void load(), [id, projectOf(id)?.updated_at]);
   if (!project || project.id !== id) return null; // an address may name none
   const change = async (fields) => {
     setProject(await patch(`/projects/${id}`, fields));
@@ -189,7 +189,7 @@ function ProjectView() {
     await change({ status }).then(say, notifyFault);
   };
   const drop = async () => {
-    const { total } = project.stats;
+    const { total } = projectOf(id).stats;
     if (total && !confirm(`Delete “${project.name}” and its ${count(total, "task")} for good?`))
       return;
     const leave = () => go({ project: "", view: "" });

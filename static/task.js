@@ -20,20 +20,10 @@ import { labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
-const FIELDS = [
-  "status",
-  "assignee_id",
-  "priority",
-  "project_id",
-  "milestone_id",
-  "labels",
-  "start_date",
-  "due_date",
-  "repeat",
-  "repeat_from",
-  "blocked_by",
-];
-const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
+const CHOSEN = ["status", "assignee_id", "priority", "project_id", "milestone_id", "labels"];
+const DATES = ["start_date", "due_date", "repeat", "repeat_from"];
+const SAVED_AT_ONCE = [...CHOSEN, ...DATES];
+const FIELDS = [...SAVED_AT_ONCE, "blocked_by"];
 const CONTENT = {
   isRequired: true,
   missing: "Write a comment first",
@@ -65,10 +55,10 @@ async function loadComments(path, before) {
   return [...(await loadComments(path, pagination.next_before)), ...comments];
 }
 
-async function loadTask(id) {
+async function loadTask(id, hasComments) {
   const path = `/tasks/${encodeURIComponent(id)}`;
-  const [task, comments] = await Promise.all([get(path), loadComments(path)]);
-  return { task, comments };
+  const [task, comments] = await Promise.all([get(path), hasComments && loadComments(path)]);
+  return hasComments ? { task, comments, isPartial: false } : { task };
 }
 
 /** The board’s part of a task, shown until the rest is loaded. */
@@ -393,9 +383,9 @@ export function TaskDialog({ name }) {
   const [isReturning, setReturning] = useState(false);
   const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
-  const load = async () => {
-    const found = await loadTask(name);
-    if (isOpen()) setLoaded(found);
+  const load = async (hasComments = true) => {
+    const found = await loadTask(name, hasComments);
+    if (isOpen()) setLoaded((shown) => ({ ...shown, ...found }));
   };
   useEffect(() => {
     load().catch((error) => {
@@ -405,9 +395,9 @@ export function TaskDialog({ name }) {
     });
     return () => setTimeout(leave, 0, latest.current);
   }, []);
-  useRefresh(({ concerns }) => {
+  useRefresh(({ concerns, has }) => {
     const gone = (error) => (error.status === 404 ? setGone(true) : Promise.reject(error));
-    return loaded && concerns(loaded.task.id) && load().catch(gone);
+    return loaded && concerns(loaded.task.id) && load(has("comment")).catch(gone);
   });
   const attachments = loaded?.task.attachments;
   const picture = useMemo(

@@ -73,7 +73,7 @@ export function Week() {
   const load = async () => isLoaded && setReport(await reportOf(project, week));
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), [project, week, isLoaded]);
-  useRefresh(load);
+  useRefresh(({ has }) => (has("task") || has("project")) && load());
   const copy = () => navigator.clipboard.writeText(report).then(() => notify("Copied the report."));
   const projects = projectsThatAre("active").map(({ id, name }) => [id, name]);
   const choiceOf = (label, value, options) => {

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import board as ui
 import pytest
@@ -111,6 +112,30 @@ def test_another_person_s_change_costs_at_most_three_requests(sign_in, ana, serv
     if "project" in address:
         expect(ui.column(page, "To do")).to_have_accessible_name("To do 49")
         expect(ui.column(page, "Review")).to_have_accessible_name("Review 1")
+
+
+def test_what_somebody_elses_change_does_not_concern_is_not_loaded_again(sign_in, ana, owner, project, task):
+    path, of_project = f"/tasks/{task['id']}", f"/projects/{project['id']}"
+    page, asked = sign_in(ana.key), []
+    page.on("request", lambda request: asked.append(request.url.partition("?")[0]))
+    for address, end, change, again in (
+        (f"#task={task['number']}", "/comments", partial(owner.patch, path, {"status": "review"}), 0),
+        (
+            f"#view=project&project={project['id']}",
+            of_project,
+            partial(owner.patch, path, {"status": "todo"}),
+            1,
+        ),
+        ("#view=week", "/tasks", partial(owner.post, f"{path}/comments", {"content": "x"}), 0),
+    ):
+        with page.expect_response(lambda answer, end=end: answer.url.partition("?")[0].endswith(end)):
+            ui.show(page, address)
+        expect(page.locator("[aria-busy=true]")).to_have_count(0)
+        asked.clear()
+        assert change().ok
+        ui.refresh(page)
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+        assert [url.endswith(end) for url in asked].count(True) == again, address
 
 
 # From outside of the browser, a busy machine may take longer for a letter than the page waits for the next.
