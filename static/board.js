@@ -114,7 +114,7 @@ function QuickAdd({ status, title }) {
   const keep = (error, pair) => {
     if (!error.isTemporary) {
       setText((since) => since || pair[0]);
-      return notifyFault(error);
+      return notifyFault(error, null, `Not created: “${pair[0]}”. `);
     }
     failed.current.titles.push(pair);
     dismiss(failed.current.notice);

@@ -3,6 +3,7 @@ import { remove } from "./api.js";
 import { notify, notifyFault } from "./notices.js";
 import { refresh } from "./refresh.js";
 import { Store } from "./store.js";
+import { count } from "./words.js";
 
 /** The ids of objects that were deleted here, whether the request was sent or not. */
 export const deleted = new Store([]);
@@ -23,8 +24,10 @@ export function removeAll(pairs, text, done) {
         if (error.status === 404) continue; // somebody else was faster
         const others = left.slice(at);
         restore(others.map(([id]) => id));
-        const what = others.length > 1 ? `${others.length} were` : "It was";
-        notifyFault(error, () => removeAll(others, text, done), `${what} not deleted. `);
+        const again = pairs.length > 1 ? `Deleted ${count(others.length, "task")}.` : text;
+        const [, verb, what] = /^(\w+) (.*”|.*?)\.( |$)/.exec(again);
+        const refused = `Not ${verb.toLowerCase()}: ${what}. `;
+        notifyFault(error, () => removeAll(others, again, done), refused);
         break;
       }
     }

@@ -51,10 +51,7 @@ function runAction(action, ids) {
   dismiss(...ids);
 }
 
-/**
- * Say what was done. `action` is a button (`{words, run}`, with `task` if it was not done in the task that is open now);
- * `onLeave` is called when the notice disappears.
- */
+/** Say what was done. `action` is a button (`{words, run}`, and the `task` if not the opened one); `onLeave` is called when the notice disappears. */
 export function notify(text, action, onLeave) {
   setTimeout(expire, SHOWN * 1000, add({ text, action, onLeave }));
 }

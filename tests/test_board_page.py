@@ -149,6 +149,11 @@ def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_w
     ui.press(lost, "Try again")
     for title in ("In a tunnel", "In another one"):
         expect(ui.card(board, title, "Review")).to_be_visible()
+    refusal = {"error": {"message": "project is archived"}}
+    board.route("**/tasks", lambda route: route.fulfill(status=422, json=refusal))
+    quick.fill("Too late")
+    quick.press("Enter")
+    expect(ui.fault(board)).to_contain_text("Not created: “Too late”. Project is archived.")
     ui.show(board, "project=")  # of all projects it is not known which one is meant
     expect(quick).to_have_count(0)
 

@@ -400,7 +400,7 @@ def test_a_deletion_is_sent_when_the_page_is_left_and_taken_back_if_refused(boar
         ui.press(dialog, "Delete task")
     board.route(f"**/tasks/{other['id']}", lambda route: route.fulfill(status=503))
     ui.press(ui.notice(board).locator(".notice", has_text="Staying"), "Dismiss")
-    expect(ui.fault(board)).to_contain_text("It was not deleted.")
+    expect(ui.fault(board)).to_contain_text("Not deleted: “Staying”.")
     expect(ui.card(board, "Staying")).to_be_visible()
     board.goto("about:blank")
     wait_until(lambda: owner.get(f"/tasks/{task['id']}").status_code == 404)
