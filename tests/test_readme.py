@@ -225,8 +225,9 @@ def test_every_override_of_gunicorn_names_its_test():
     assert re.search('GUNICORN = "(.*)"', text)[1] == pinned
 
 
-def test_the_files_that_are_linked_exist():
+def test_the_files_that_are_linked_exist_and_no_table_joins_the_one_above():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("d*/*.md")]:
+        assert not re.search(r"^\|.*\n\|.*\n\|[-:| ]+\|$", page.read_text(), re.MULTILINE), page
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target
