@@ -78,7 +78,7 @@ class Export:
             keys = self.columns or [str(key) for key in next(iter(self.find(self.file, "")), ())]
             raise ValueError(
                 f"it has no tasks as {self.program} exports them; see docs/moving.md (looked for {marks};"
-                f" found {', '.join(keys[:9]) or 'nothing'}; if it is not in English, {ENGLISH})"
+                f" found {', '.join(keys[:9])[:200] or 'nothing'}; if it is not in English, {ENGLISH})"
             )
         for task, path in ((task, path) for task in tasks for path in self.paths.get("people", ())):
             people = [one for one in self.find(task, path) if isinstance(one, dict)]

@@ -58,7 +58,7 @@ class Report:
 
     def drop(self, what: str, line: str, noun: str = "task", example: str = "") -> None:
         """Report that `what` of this line is left out; a line counts once."""
-        dropped = self.dropped.setdefault((what, noun), [0, "", example])
+        dropped = self.dropped.setdefault((what, noun), [0, "", example[:100]])
         if dropped[1] != line:
             dropped[:2] = dropped[0] + 1, line
 
@@ -194,7 +194,7 @@ def read_csv(text: str, order: str | None) -> list[Line]:
     columns = columns_of([name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]])
     lines, problems = list[Line](), list[str]()
     if "title" not in columns:
-        accepted, found = ", ".join(IMPORTED), ", ".join(columns[:20]) or "none"
+        accepted, found = ", ".join(IMPORTED), ", ".join(columns[:20])[:300] or "none"
         problems.append(f"line 1: column title is missing; accepted columns: {accepted}; found: {found}")
     problems += [f"line 1: several columns {name}" for name in EXPORTED if columns.count(name) > 1]
     timed = [name for name in IMPORTED if name in columns and name.endswith(TIMES)]

@@ -281,12 +281,17 @@ def test_a_file_of_another_program_or_language_says_what_to_do(workspace):
         ("jira", "Resumen,Clave\nA,K-1\n", "looked for Summary, Issue key; found Resumen, Clave;"),
         (None, "Summary,Issue key\nA,K-1\n", "found: summary, issue_key; it looks like an export of jira"),
         ("trello", "Summary,Issue key\nA,K-1\n", "add --from jira"),
+        (None, "<" * 9999, "found: <<<"),
+        ("github", [[ISSUE | {"body": "x" * 9999}]], "it has no tasks as github exports them"),
+        ("jira", f"Summary,Issue key,Due date\nA,K-1,{'x' * 9999}\n", 'that cannot be read, such as "xxx'),
         (None, EXPORTS / "trello.json", looks_like_trello),
         (None, json.dumps(board()), looks_like_trello),
         (None, "title,status\nA,Later\n", '--status "Their word=in_progress" says what another word means'),
         (None, "title,priority\nA,P1\n", '--priority "Their word=medium" says what another word means'),
     ):
-        assert said in "\n".join(workspace.take(text, *(["--from", program] if program else [])))
+        told = "\n".join(workspace.take(text, *(["--from", program] if program else [])))
+        assert said in told
+        assert len(told) < 1000
     words = ("--priority", "P1=urgent", "--status", "Later=review")
     workspace.take("title,priority,status\nA,P1,later\n", *words)
     assert (workspace.tasks()["A"]["priority"], workspace.tasks()["A"]["status"]) == ("urgent", "review")
