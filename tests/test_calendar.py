@@ -45,7 +45,7 @@ def test_a_calendar_has_ones_due_open_tasks_of_a_year_as_days_that_link_to_them(
     def make(**fields):
         return member.make_task(project, **theirs | fields)
 
-    url, today = link_of(member), date.today()
+    url, today = link_of(member), datetime.now(UTC).date()
     assert url.startswith("http://127.0.0.1:8000/calendar/tms_")
     assert entries(server, url) == {}
     shown = [make(due_date=str(today + timedelta(days=n)), title=f"in {n} days") for n in (-27, 0, 364)]

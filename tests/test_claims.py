@@ -195,7 +195,7 @@ def test_a_claim_that_ends_during_a_crash_is_given_back_once(launch):
     owner = server.client()
     tasks = [owner.make_task(owner.make_project()) for _ in range(5)]
     for task in tasks:
-        claim(owner, task, 1)
+        claim(owner, task, 60)
     server.kill()
     let_end(server, *tasks[:3])
     server.start("--workers", "2")
