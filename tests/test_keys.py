@@ -79,14 +79,6 @@ def days(number):
     return (datetime.now(UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
-def test_a_key_ends_when_it_was_made_to(server, owner):
-    made = make_key(owner, expires_at=days(1))
-    client = server.client(made["api_key"])
-    assert client.get("/me").status_code == 200
-    server.rows("UPDATE api_key SET expires_at = created_at WHERE id = ?", made["key"]["id"])
-    fault(client.get("/me"), 401, "unauthorized")
-
-
 def test_a_key_that_ends_makes_no_key_or_link_that_lives_longer_and_no_owner_or_admin(server, owner, join):
     brief = server.client(make_key(owner, expires_at=days(2))["api_key"])
     for body in ({}, {"expires_at": None}, {"expires_at": days(3)}, {"member_id": join().member["id"]}):
