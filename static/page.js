@@ -264,7 +264,10 @@ function Account() {
 /** Tell owners and admins how many members mail has not reached. */
 function Unreached() {
   const [count, setCount] = useState(0);
-  useEffect(() => void get("/webhooks").then(({ mail }) => setCount(mail.unreached)), []);
+  useEffect(
+    () => void get("/webhooks").then(({ mail }) => setCount(mail.unreached), notifyFault),
+    [],
+  );
   return (
     count > 0 &&
     html`<p class="fault">Mail has not reached ${count} of the members. Run

@@ -204,3 +204,8 @@ def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, recei
     expect(page.get_by_text("No failed deliveries.")).to_be_visible()
     ui.press(page, "Send a test: receiver")
     expect(ui.notice(page).get_by_text("Test: delivered.")).to_be_visible()
+    ui.view(page, "People")
+    page.context.set_offline(True)
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/webhooks")):
+        ui.show(page, "view=webhooks")
+    expect(ui.fault(page)).to_contain_text("The server cannot be reached.")
