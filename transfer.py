@@ -340,8 +340,7 @@ class Import:
         else:
             id = self.add(table, fields | of)
         if is_archived:  # then it takes no new tasks
-            archived = {"status": "archived"}
-            self.later.append((line, lambda: Project.edit(self.transaction, id, archived)))
+            self.later.append((line, lambda: Project.edit(self.transaction, id, {"status": "archived"})))
 
     def add(self, table: Any, fields: Row) -> str:
         row = table.add(self.transaction, **fields)
@@ -358,10 +357,8 @@ class Import:
         id, name = (fields.pop(key, None) for key in (f"{table.NOUN}_id", table.NOUN))
         if id and table.stored_row.one(id=id):
             return id
-        if table is Project and not own:
-            name = name or self.project
-            if not name:
-                raise Invalid(("project", "is required"))
+        if table is Project and not own and not (name := name or self.project):
+            raise Invalid(("project", "is required"))
         if not name:
             return own if table is Project else None
         if own and caseless(table.stored(own)[table.TITLE]) == caseless(name):
@@ -436,11 +433,14 @@ class Import:
             fields["milestone_id"] = self.place(Milestone, fields, own_id, project_id=project_id)
         if fields.get("status", "") is None:  # it is open; the file does not say which status
             fields["status"] = "todo" if own.get("status", "done") == "done" else own["status"]
-        completed_at = fields.pop("completed_at", None)
-        if completed_at and fields.get("status") == "done":
-            fields["completed_at"] = completed_at
-        elif completed_at:
+        stays = fields.get("status") == "done" and fields.get("completed_at")
+        if not stays and fields.pop("completed_at", None):
             self.report.drop("completed_at of a task that is not done", line)
+        start, due, rule = ((own | fields).get(name) for name in ("start_date", "due_date", "repeat"))
+        misfits = {"start_date": start and due and start > due, "repeat": rule and not due}
+        for name in filter(misfits.get, misfits if self.former is not None else ()):
+            self.report.drop(f"{name} that does not fit the due date", line)
+            fields[name] = None
         fields["project_id"] = project_id
         made = {name: fields.pop(name) for name in ONLY_NEW if name in fields}
         blockers, *parts = (fields.pop(name, None) for name in ("blocked_by", "comments", "attachments"))

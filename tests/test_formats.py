@@ -183,6 +183,16 @@ def test_a_later_export_clears_what_is_empty_there_and_opens_what_is_open(worksp
     assert (workspace.rows()[0]["status"], workspace.rows()[0]["description"]) == ("in_progress", "Mine")
 
 
+def test_a_start_or_a_rule_of_here_does_not_stop_a_later_export(workspace):
+    own = '{"title": "A", "external_id": "trello:a", "start_date": "2031-01-15", "repeat": "FREQ=DAILY"}\n'
+    dues = ("2031-02-01T10:00:00.000Z", "2031-01-10T10:00:00.000Z", None)
+    for due, name in zip(dues, ("", "start_date", "repeat"), strict=True):
+        said = workspace.take(board(due=due), "--from", "trello")
+        assert not name or f"dropped: {name} that does not fit the due date (1 task)" in said
+        assert name or "0 new, 1 changed, 0 unchanged" in workspace.take(own)
+    assert not {workspace.tasks()["A"][name] for name in ("start_date", "due_date", "repeat")} - {None}
+
+
 def test_edited_comments_change_and_those_of_one_time_keep_their_order(workspace):
     def take(*texts):
         cells = ",".join(f"05/Mar/26 3:04 PM;Ana Lima;{text}" for text in texts)
