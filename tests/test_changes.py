@@ -271,16 +271,6 @@ def test_a_change_of_a_blocker_is_a_change_of_the_blocked_task(owner, project):
     assert (seen[last["id"]], seen[blocked["id"]]["blocked_by"]) == (None, [])
 
 
-def test_a_client_follows_tasks_and_comments_alone(owner, join, task):
-    guest = join("client")
-    assert {change["kind"] for change in changes(owner)} >= {"member", "project", "task"}
-    assert {change["kind"] for change in changes(guest)} <= {"task", "comment"}
-    after = end(guest)
-    owner.make_project()
-    owner.post(f"/tasks/{task['id']}/comments", {"content": "C"})
-    assert told(guest, after) == [("comment", "created")]
-
-
 def test_changes_include_what_the_history_hides(owner, project, task):
     milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "M"})
     meeting = owner.make("/meetings", {"title": "A", "starts_at": "2027-01-01", "project_id": project["id"]})

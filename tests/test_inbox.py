@@ -10,19 +10,12 @@ def team(join):
     return [join(full_name=f"{name} Inbox") for name in ("Ana", "Ben", "Cleo")]
 
 
-@pytest.fixture
-def ana(team):
-    return emptied(team[0])
+def of_the_team(place):
+    """A fixture: one of them, to whom nothing is unread."""
+    return pytest.fixture(lambda team: emptied(team[place]))
 
 
-@pytest.fixture
-def ben(team):
-    return emptied(team[1])
-
-
-@pytest.fixture
-def cleo(team):
-    return emptied(team[2])
+ana, ben, cleo = map(of_the_team, range(3))
 
 
 def inbox(client, **query):
