@@ -155,7 +155,7 @@ def test_todoist_tasks_are_the_same_by_their_words_and_project_or_the_id_that_ve
 def test_rows_with_the_same_id_are_refused(workspace):
     for program, export, said in (
         ("github", [ISSUE, ISSUE], "task 2 (id Home#1): external_id: is the same as in task 1 (id Home#1)"),
-        ("jira", "Summary,Issue key\nA,K-1\nB,K-1\n", "line 3: external_id: is the same as in line 2"),
+        ("jira", "Summary,Work item key\nA,K-1\nB,K-1\n", "line 3: external_id: is the same as in line 2"),
         (None, "title,external id\nA,1\nB,1\n", "line 3: external_id: is the same as in line 2"),
     ):
         (problem, *_, end) = workspace.take(export, *(["--from", program] if program else []))
@@ -288,9 +288,9 @@ def test_a_file_of_another_program_or_language_says_what_to_do(workspace):
     looks_like_trello = "it looks like an export of trello: add --from trello"
     for program, text, said in (
         ("jira", "Resumen,Clave de incidencia\nA,K-1\n", "switch the program to English and export again"),
-        ("jira", "Resumen,Clave\nA,K-1\n", "looked for Summary, Issue key; found Resumen, Clave;"),
+        ("jira", "Resumen,Clave\nA,K-1\n", "or Summary, Work item key; found Resumen, Clave;"),
         (None, "Summary,Issue key\nA,K-1\n", "found: summary, issue_key; it looks like an export of jira"),
-        ("trello", "Summary,Issue key\nA,K-1\n", "add --from jira"),
+        ("trello", "Summary,Work item key\nA,K-1\n", "add --from jira"),
         (None, "<" * 9999, "found: <<<"),
         ("github", [[ISSUE | {"body": "x" * 9999}]], "it has no tasks as github exports them"),
         ("jira", f"Summary,Issue key,Due date\nA,K-1,{'x' * 9999}\n", 'that cannot be read, such as "xxx'),
