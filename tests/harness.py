@@ -77,7 +77,7 @@ def npm_packages(*packages):
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text() != str(packages):
         folder.mkdir(parents=True, exist_ok=True)
-        options = ["--no-audit", "--no-fund", "--fetch-retries=0", "--loglevel=error", "--prefix", folder]
+        options = ["--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error", "--prefix", folder]
         words = ["npm", "install", *options, *packages]
         done = subprocess.run(words, capture_output=True, text=True, timeout=240)
         if done.returncode:
