@@ -10,7 +10,7 @@ import { inbox, readOf } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
 import { focusCard, focusOn, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
-import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { rulePairs } from "./repeat.js";
 import { Mentions } from "./mentions.js";
@@ -20,10 +20,20 @@ import { labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
-const CHOSEN = ["status", "assignee_id", "priority", "project_id", "milestone_id", "labels"];
-const DATES = ["start_date", "due_date", "repeat", "repeat_from"];
-const SAVED_AT_ONCE = [...CHOSEN, ...DATES];
-const FIELDS = [...SAVED_AT_ONCE, "blocked_by"];
+const FIELDS = [
+  "status",
+  "assignee_id",
+  "priority",
+  "project_id",
+  "milestone_id",
+  "labels",
+  "start_date",
+  "due_date",
+  "repeat",
+  "repeat_from",
+  "blocked_by",
+];
+const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
   missing: "Write a comment first",
@@ -323,7 +333,7 @@ function Review({ accept, isReturning, setReturning }) {
 
 /** The keys of a card act on the opened task, too, unless you are typing; `c` writes a comment. */
 function usePropertyKeys(assignMe) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const press = (event) => {
       const { target, key, ctrlKey, metaKey, altKey } = event;
       const isTyped = target.closest?.(

@@ -2,7 +2,7 @@
 import { isSame } from "./forms.js";
 import { Mentions } from "./mentions.js";
 import { button } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./preact.js";
 
 /** A line with a checkbox, as the server counts them. */
 export const BOX = /^(\s*(?:[-*+]|\d{1,9}[.)])\s+\[)[ xX](?=\]\s)/;
@@ -45,10 +45,11 @@ export function Written({ field, name, text, stored, isFixed, tick, picture }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
   const isSaved = isSame(text, stored ?? "");
-  useEffect(() => {
+  // At once: an effect after the next frame would close an editor that you have just opened, and lose the first letters.
+  useLayoutEffect(() => {
     if (isSaved) setEdited(false);
   }, [stored]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isEdited) area.current.querySelector("textarea").focus();
   }, [isEdited]);
   const leave = () => {

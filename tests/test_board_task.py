@@ -306,7 +306,8 @@ def test_the_editor_of_a_description_is_left_without_the_task(board, owner, proj
     expect(ui.message(dialog)).to_have_text("Saved.")
     assert ui.stored(owner, task)["description"] == "Half a thought"
     card = board.locator(".card", has_text="Not saved")
-    ui.press(dialog, "Edit description")
+    pressed = "(button) => (button.click(), Promise.resolve().then(() => document.activeElement.tagName))"
+    assert dialog.get_by_role("button", name="Edit description").evaluate(pressed) == "TEXTAREA"  # at once
     board.keyboard.type(" @Olga O")
     board.keyboard.press("Enter")
     expect(dialog.get_by_label("Description")).to_have_value("Half a thought @Olga Owner ")
