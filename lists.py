@@ -19,8 +19,8 @@ from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import (
     MAX_LISTED,
+    ON_TODAY,
     PRIORITIES,
-    WAITING,
     Blocker,
     Comment,
     Milestone,
@@ -132,8 +132,14 @@ def pagination(
 
     `end` is the next page's offset if that is not `offset + limit`.
     """
-    row: Row = {"total": min(total, counted), "total_exact": total <= counted, "limit": limit}
-    return row | {"offset": offset, "has_more": more, "next_offset": end or offset + limit if more else None}
+    return {
+        "total": min(total, counted),
+        "total_exact": total <= counted,
+        "limit": limit,
+        "offset": offset,
+        "has_more": more,
+        "next_offset": (end or offset + limit) if more else None,
+    }
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
@@ -313,7 +319,7 @@ def _today(chosen: Any, *order: Any) -> Statement:
 _said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, Notice.id))]).alias("said")
 _noticed = _mine.select(rowid(Task), _said).join(Task, on=(Notice.task == Task.id)).group_by(Notice.task)
 _noticed = _noticed.where(Notice.is_awake, (Notice.reason == "mentioned") | FILTERS["archived"])
-NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in WAITING.items()}
+NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in ON_TODAY.items()}
 _due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= (Task.status != "review") & FILTERS["assignee_id"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))

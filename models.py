@@ -1652,7 +1652,7 @@ class Notice(Identified):
     @statement
     def unanswered(cls: Any):
         """The notices of a member, or about a task, that wait for an answer or a review."""
-        is_open = WAITING["questions"] | WAITING["reviews"]
+        is_open = ON_TODAY["questions"] | ON_TODAY["reviews"]
         theirs = (cls.member == placeholder("member_id")) | (cls.task == placeholder("task_id"))
         rows = cls.select(cls.task, cls.reason, cls.comment, cls.actor).join(Task, on=(cls.task == Task.id))
         return rows.where(theirs, is_open)
@@ -1686,7 +1686,7 @@ class Notice(Identified):
 
 
 # The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
-WAITING = {
+ON_TODAY = {
     "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
     "reviews": (Notice.reason == "review") & Task.is_submitted,
     "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),

@@ -46,7 +46,8 @@ INSTRUCTIONS = (
 MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
-INVALID_PARAMS, INTERNAL_ERROR, HEADER_MISMATCH, UNSUPPORTED_VERSION = -32602, -32603, -32020, -32022
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 
 # A request, step by step ----------------------------------------------------------------------
@@ -368,8 +369,9 @@ def tool(
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
         name, names = method.__name__, f"{required} {optional}"
-        schema = {"type": "object", "properties": schemas_of(name, names, SCHEMAS)}
-        schema |= {"required": required.split()} if required else {}
+        schema: Row = {"type": "object", "properties": schemas_of(name, names, SCHEMAS)}
+        if required:
+            schema["required"] = required.split()
         definition = {
             "name": name,
             "description": description,

@@ -153,8 +153,9 @@ def post(
     one leaves time for the next. Only a name server can hold the thread for longer than `seconds`.
     """
     started_at = time.monotonic()
+    status, error, retry_after = None, None, None
     attempt.ends_at, attempt.is_new, attempt.is_kept = started_at + seconds, False, False
-    attempt.deadline = status = error = retry_after = None
+    attempt.deadline = None
     try:
         request = requests.Request("POST", url, headers, data=body).prepare()
         more: Any = {"timeout": (seconds / 3, seconds), "proxies": {"all": proxy} if proxy else None}
