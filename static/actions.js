@@ -69,7 +69,7 @@ export function drop(tasks) {
   clearSelection();
   removeAll(
     tasks.map(({ id }) => [id, `/tasks/${id}`]),
-    `Deleted ${words}.`,
+    ["Deleted", words],
   );
   setTimeout(focusCard, 0, after, tasks[0].status);
 }

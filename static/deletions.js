@@ -9,8 +9,12 @@ import { count } from "./words.js";
 export const deleted = new Store([]);
 export const isKept = ({ id }) => !deleted.value.includes(id);
 
-/** Delete objects, given as `[id, path]` pairs, unless you undo it. Call `done` after each. */
-export function removeAll(pairs, text, done) {
+/**
+ * Delete objects, given as `[id, path]` pairs, unless you undo it. Call `done` after each. `words` say it: a verb, such as
+ * "Deleted", what, and a further sentence.
+ */
+export function removeAll(pairs, words, done) {
+  const [verb, what, more = ""] = words;
   const ids = pairs.map(([id]) => id);
   const restore = (some = ids) =>
     deleted.replace(deleted.value.filter((one) => !some.includes(one)));
@@ -24,17 +28,16 @@ export function removeAll(pairs, text, done) {
         if (error.status === 404) continue; // somebody else was faster
         const others = left.slice(at);
         restore(others.map(([id]) => id));
-        const again = pairs.length > 1 ? `Deleted ${count(others.length, "task")}.` : text;
-        const [, verb, what] = /^(\w+) (.*”|.*?)\.( |$)/.exec(again);
-        const refused = `Not ${verb.toLowerCase()}: ${what}. `;
-        notifyFault(error, () => removeAll(others, again, done), refused);
+        const rest = pairs.length > 1 ? count(others.length, "task") : what;
+        const again = () => removeAll(others, [verb, rest, more], done);
+        notifyFault(error, again, `Not ${verb.toLowerCase()}: ${rest}. `);
         break;
       }
     }
     if (left.length) await refresh();
   };
   deleted.replace([...deleted.value, ...ids]);
-  notify(text, { words: "Undo", run: () => restore() }, send);
+  notify(`${verb} ${what}. ${more}`.trim(), { words: "Undo", run: () => restore() }, send);
 }
 
-export const removeLater = (id, path, text, done) => removeAll([[id, path]], text, done);
+export const removeLater = (id, path, words, done) => removeAll([[id, path]], words, done);

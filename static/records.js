@@ -175,8 +175,11 @@ const KINDS = {
     mayChange: mayManage,
     mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),
     removeWords: "Remove",
-    removal: ({ full_name }) =>
-      `Removed ${full_name}. Their keys and sessions end, and their tasks are unassigned.`,
+    removal: ({ full_name }) => [
+      "Removed",
+      full_name,
+      "Their keys and sessions end, and their tasks are unassigned.",
+    ],
     group: ({ status, kind }) =>
       status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
     facts: ({ role, email, phone_number, project_ids }) => html`${pill(inWords(role))}
@@ -199,7 +202,7 @@ const KINDS = {
     mayChange: () => false,
     mayRemove: ({ member }) => mayManage(member),
     removeWords: "Revoke",
-    removal: ({ name }) => `Revoked “${name}”. Programs that use it are signed out.`,
+    removal: ({ name }) => ["Revoked", `“${name}”`, "Programs that use it are signed out."],
     actions: ({ id, name, member, made }) => {
       const isSure = () =>
         confirm(`Revoke “${name}”, and all keys and links that were made with it?`);
@@ -220,7 +223,7 @@ const KINDS = {
     group: ({ closed_at }) => closed_at && "Closed",
     mayAdd: isTeam,
     mayChange: isTeam,
-    removal: ({ title }) => `Deleted the milestone “${title}”. Its tasks stay.`,
+    removal: ({ title }) => ["Deleted", `the milestone “${title}”`, "Its tasks stay."],
     actions: ({ id, closed_at }) => {
       const change = () => patch(`/milestones/${id}`, { closed: !closed_at });
       return isTeam() ? [[closed_at ? "Open again" : "Close", change]] : [];
@@ -290,7 +293,7 @@ function kindOf(name, project) {
     add: `create_${kind.noun}`,
     addPath: collection,
     addWords: `New ${kind.shownNoun ?? kind.noun}`,
-    removal: (row) => `Deleted the ${kind.shownNoun ?? kind.noun} “${kind.titleOf(row)}”.`,
+    removal: (row) => ["Deleted", `the ${kind.shownNoun ?? kind.noun} “${kind.titleOf(row)}”`],
     mayOpen: kind.mayChange,
     mayRemove: kind.mayChange,
     ...kind,

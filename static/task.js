@@ -193,7 +193,7 @@ function Attachment({ attachment }) {
   const { filename, size: bytes } = attachment;
   const path = pathOf(attachment);
   const open = () => act(() => download(path).then((file) => saveFile(file, filename)));
-  const drop = () => removeLater(attachment.id, path, `Removed ${filename}.`);
+  const drop = () => removeLater(attachment.id, path, ["Removed", filename]);
   return html`<li class="file line">
     ${isPicture(attachment) && html`<${Preview} ...${{ attachment }} />`}
     ${button(filename, open)}
@@ -252,7 +252,7 @@ function Comment({ comment, isSent, isOpen, picture }) {
     refresh();
   };
   const drop = () => {
-    removeLater(id, path, "Deleted the comment.");
+    removeLater(id, path, ["Deleted", "the comment"]);
     focusOn("comments-title");
   };
   const latest = useMemo(() => ({ content }), [content]); // with boxes that are being saved
@@ -440,7 +440,7 @@ export function TaskDialog({ name }) {
   const accept = () => act(() => move("done").then(() => focusOn("comments-title")));
   const sendBack = () => act(() => move("todo").then(() => setReturning(false)));
   const drop = () => {
-    removeLater(id, `/tasks/${id}`, `Deleted “${task.title}”.`, () =>
+    removeLater(id, `/tasks/${id}`, ["Deleted", `“${task.title}”`], () =>
       draftsOf(id).forEach(dropDraft),
     );
     close();
