@@ -36,7 +36,6 @@ import commands
 import gateway
 import limits
 import schemas
-import tools
 from database import LOCK_SECONDS, Row, check_in_place, db, to_json
 from errors import Conflict, Forbidden, Gone, Invalid, NotFound, PreconditionFailed, TooMany, not_found
 from lists import change_page, history_page, task_page, today
@@ -44,12 +43,13 @@ from meetings import Meeting, Whiteboard, calendar
 from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
 from models import Attachment, Comment, Milestone, Notice, Project, Task, remove_member, write
-from openapi import Endpoint, body_schemas, document
 from outbox import Delivery, Event, Webhook
+from parts import tools
+from parts.openapi import Endpoint, body_schemas, document
+from parts.throwaway import throwaway
 from repeat import next_dates
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
-from throwaway import throwaway
 from times import local, now
 from webhooks import announce, emit, enable, local_time, ping, redeliver, resume
 from wire import (

@@ -30,21 +30,19 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 import database
-import formats
 import gateway
 import limits
-import mail
 import members
 import models
 import schemas
 import settings
 import store
 import times
-import transfer
 import webhooks
-from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from errors import ApiError
 from outbox import Delivery, Webhook
+from parts import formats, mail, transfer
+from parts.demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from settings import Unset, bootstrap_key, exposed_secrets
 from startup import bootstrap, check_webhooks, create_database
 

@@ -39,8 +39,8 @@ from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, THREADS, WAITS, SocketDeadline
 from metrics import figures
+from parts.throwaway import SERVED, Throwaway
 from settings import exposed_secrets, port_of
-from throwaway import SERVED, Throwaway
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, ending, envelope, waits
 

@@ -16,7 +16,7 @@ def main() -> None:
     settings.program, settings.folder = "tasks", Path()  # before `commands` reads them
     from app import create_app
     from commands import cli
-    from throwaway import throwaway
+    from parts.throwaway import throwaway
 
     cli.add_command(throwaway)
     cli(obj=ScriptInfo(create_app=create_app), prog_name="tasks")

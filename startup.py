@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import gateway
-import mail
 import times
 import webhooks
 from database import DATABASE_ERRORS, Row, db
@@ -17,6 +16,7 @@ from errors import Unavailable
 from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
 from models import Notice, Task, write
 from outbox import Delivery, Webhook
+from parts import mail
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
 from times import first_id, now

@@ -12,8 +12,8 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from machines import QUIET
 
-from openapi import resolved
-from tools import METHODS
+from parts.openapi import resolved
+from parts.tools import METHODS
 
 Row = dict[str, Any]
 

@@ -76,6 +76,8 @@ def become(words, folder, environment, stdout, stderr, listener):
     if bounds(environment) != bounds(os.environ):
         for file in ROOT.glob("*.py"):  # they are imported again
             sys.modules.pop(file.stem, None)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "parts"]:
+            del sys.modules[name]
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # TMPDIR may be another one

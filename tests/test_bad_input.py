@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from werkzeug.test import Client
 
 from app import create_app
-from openapi import resolved
+from parts.openapi import resolved
 
 JSON = {"Content-Type": "application/json"}
 

@@ -95,7 +95,7 @@ def test_the_compose_file_fits_the_image_whose_build_context_has_what_is_copied(
     taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"]
     copied = {name for word, rest in instructions if word == "COPY" for name in rest.split()[:-1]}
     needed = {"*.py", "migrations", "templates", "static", "requirements.txt", "config.example.toml"}
-    assert copied == set(taken) == needed | {"programs.toml"}
+    assert copied == set(taken) == needed | {"parts"}
     for private in (".git", ".venv", "config.toml", "tasks.db", "deploy", "tests", "secrets.json"):
         assert not any(fnmatch(private, pattern) for pattern in taken), private
 

@@ -18,9 +18,8 @@ import pytest
 from harness import ROOT, Server, invoke
 
 import database
-import formats
 import schemas
-import transfer
+from parts import formats, transfer
 
 EXPORTS = ROOT / "tests" / "exports"
 KEPT = {"title", "description", "status", "priority", "project", "milestone", "assignee", "creator", "labels"}

@@ -16,11 +16,10 @@ import app
 import gateway
 import members
 import models
-import openapi
 import schemas
-import transfer
 from lists import FILTERS
-from tools import ARGUMENTS, DATES, SCHEMAS, TOOLS
+from parts import openapi, transfer
+from parts.tools import ARGUMENTS, DATES, SCHEMAS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"

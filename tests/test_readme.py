@@ -20,8 +20,8 @@ from packaging.specifiers import SpecifierSet
 import app
 import gateway
 import schemas
-import tools
 from errors import ApiError
+from parts import tools
 from settings import load_settings
 from wire import PathError
 

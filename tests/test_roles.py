@@ -9,7 +9,7 @@ from test_keys import make_key
 
 from app import create_app
 from members import ROLES, SCOPES
-from tools import TOOLS
+from parts.tools import TOOLS
 
 API = "/api/v1"
 ALL, TEAM, ADMINS = ROLES, ROLES[: ROLES.index("member") + 1], ROLES[: ROLES.index("admin") + 1]

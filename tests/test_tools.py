@@ -12,7 +12,7 @@ from test_attachments import attach
 
 import schemas
 import times
-import tools
+from parts import tools
 
 READERS = ["get_context", "find_tasks", "get_task", "get_project", "list_meetings"]
 NAMES = READERS[:3] + ["create_task", "claim_task", "update_task", "complete_task", "add_comment"]

@@ -12,7 +12,7 @@ import pytest
 from harness import OWNER_KEY, PATIENCE
 from test_tools import NAMES
 
-import tools
+from parts import tools
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 MODES = {"auto": MODERN, "legacy": LEGACY, MODERN: MODERN}  # with the version that each agrees on

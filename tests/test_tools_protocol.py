@@ -10,7 +10,7 @@ import requests
 from clients import JSON, Line, head
 from harness import OWNER_KEY, PATIENCE, wait_until
 
-import tools
+from parts import tools
 
 META = "io.modelcontextprotocol/"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"

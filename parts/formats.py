@@ -13,9 +13,9 @@ import strictjson
 from database import Row, caseless, digest
 from errors import BadBody
 from models import MAX_LABELS
+from parts.transfer import IMPORTED, TIMES, Dates, Line, Report, Words, cells_of, columns_of, word_of
 from repeat import next_dates
 from times import local, now
-from transfer import IMPORTED, TIMES, Dates, Line, Report, Words, cells_of, columns_of, word_of
 
 PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
 FIELDS = [name for name in IMPORTED if name not in ("status", "labels", "external_id", "id", "number")]

@@ -41,12 +41,12 @@ import times
 import webhooks
 from commands import HOME, as_click_errors, fetch_actor, make_link, today_option
 from database import EncodedJSON, Row, db
-from demo import Demonstration
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
 from members import ApiKey, Member
 from models import Resource
 from outbox import Event, Message, Result, Webhook
+from parts.demo import Demonstration
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, check_webhooks, create_database
 from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread
