@@ -12,10 +12,11 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as UnknownPath
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import Map, PathConverter, UnicodeConverter
+from werkzeug.routing import PathConverter, UnicodeConverter
 from werkzeug.utils import send_from_directory
 
 import commands
@@ -44,14 +45,12 @@ from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitati
 from metrics import exposition, figures
 from models import Attachment, Comment, Milestone, Notice, Project, Task, remove_member, write
 from outbox import Delivery, Event, Webhook
-from parts import tools
 from parts.openapi import Endpoint, body_schemas, document
-from parts.throwaway import throwaway
 from repeat import next_dates
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from times import local, now
-from webhooks import announce, emit, enable, local_time, ping, redeliver, resume
+from webhooks import Errand, announce, emit, enable, local_time, ping, redeliver, resume
 from wire import (
     PathError,
     Request,
@@ -78,6 +77,9 @@ TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf
 PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
 CALENDAR_TYPE = "text/calendar; charset=utf-8"
 STARTED = time.monotonic()
+# What was added to the core: modules of parts/, in the order in which they are registered. The core imports
+# none of them, and works without any.
+PARTS = ("demo", "files", "tools", "mail", "throwaway")
 CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 
 api = Blueprint("api", __name__, url_prefix=API)
@@ -110,16 +112,22 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
         app.rate_limit = limits.RateLimit(most, 60)
-    if most := settings["limits"]["tool_calls_per_minute"]:
-        app.tool_limit = limits.RateLimit(most, 60)
-    for command in (*commands.cli.commands.values(), throwaway):
+    for part in parts():
+        if hasattr(part, "register"):
+            part.register(app)
+    for command in commands.cli.commands.values():
         app.cli.add_command(command)
-    figures.name_routes(route_labels(app.url_map))
+    figures.name_routes(route_labels(app))
     if problems := [*unused_hooks(app), *undeclared_views(app)]:
         sys.exit(f"Error: {'; '.join(problems)} (docs/internals.md: The life of a request)")
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
     return app
+
+
+def parts() -> list[Any]:
+    """Import the parts, which adds their commands to those of commands.py."""
+    return [import_module(f"parts.{name}") for name in PARTS]
 
 
 def unused_hooks(app: Flask) -> Iterator[str]:
@@ -142,10 +150,11 @@ def undeclared_views(app: Flask) -> Iterator[str]:
             yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
 
 
-def route_labels(url_map: Map) -> dict[str, dict[str, str]]:
+def route_labels(app: "Service") -> dict[str, dict[str, str]]:
     """Return the labels of each endpoint's metrics: its method and its path."""
-    labels = {name: {"method": "", "route": name} for name in ("gateway", "tools")}
-    for rule in url_map.iter_rules():
+    names = ["gateway", *(name for name, _ in app.answers.values())]
+    labels = {name: {"method": "", "route": name} for name in names}
+    for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - {"HEAD"}
         labels[rule.endpoint] = {"method": method, "route": re.sub(r"<(?:\w+:)?(\w+)>", r":\1", rule.rule)}
     return labels
@@ -174,7 +183,7 @@ class AnyText(PathConverter):
 
 
 class Service(Flask):
-    """The WSGI application: it serves the gateway's routes, then the agents' tools and the views.
+    """The WSGI application: it serves the gateway's routes, then the paths of parts and the views.
 
     Flask keeps the views, the configuration, the commands and the templates. A request does not use Flask's
     request context, with its sessions, signals and hooks: that costs more than most requests' queries.
@@ -182,8 +191,17 @@ class Service(Flask):
 
     has_errands = False  # gunicorn.conf.py sets it where a sweeper runs
     rate_limit: limits.RateLimit | None = None  # requests per minute, by member
-    tool_limit: limits.RateLimit | None = None  # calls of the agents' tools per minute
     link_limit = limits.RateLimit(20, 3600)  # sign-in links by mail, by client address
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        # What `register` of a part adds to, besides blueprints.
+        self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
+        self.starts: list[Callable] = []  # called with the configuration and its `Secrets`, at each (re)load
+        self.workers: list[Callable] = []  # called with gunicorn's worker, in each one
+        self.errands: list[Errand] = []  # of the sweeper
+        self.chores: list[Callable[[], object]] = []  # of the sweeper, once an hour
+        self.problems: list[Callable] = []  # for `doctor`: called with the configuration, yield what is wrong
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
@@ -191,11 +209,8 @@ class Service(Flask):
             current.endpoint = "gateway"
             return gateway.answer(route, current)
         try:
-            if current.path in tools.PATHS:
-                current.endpoint = "tools"
-                response = tools.answer_agent(current)
-            else:
-                response = self.respond(current)
+            current.endpoint, answer = self.answers.get(current.path, (current.endpoint, self.respond))
+            response = answer(current)
         except Exception as error:
             response = error_response(error)
         return response(environ, current.start)

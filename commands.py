@@ -11,14 +11,13 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from fnmatch import fnmatchcase
-from functools import partial, reduce, wraps
+from functools import reduce, wraps
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, check_output
-from typing import IO, Any
-from zoneinfo import ZoneInfo
+from typing import Any
 
 import click
 import gunicorn.app.wsgiapp
@@ -41,8 +40,6 @@ import times
 import webhooks
 from errors import ApiError
 from outbox import Delivery, Webhook
-from parts import formats, mail, transfer
-from parts.demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from settings import Unset, bootstrap_key, exposed_secrets
 from startup import bootstrap, check_webhooks, create_database
 
@@ -348,81 +345,6 @@ def print_link(link: str, expires_at: str) -> None:
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 
-def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return the meaning of other words for statuses or priorities."""
-    words, allowed = {}, schemas.CHOICES[option.name]
-    for pair in pairs:
-        word, _, value = pair.rpartition("=")
-        if not word or value not in allowed:
-            problem = f'"{pair}" must be NAME={option.name.upper()} with one of {", ".join(allowed)}'
-            raise click.BadParameter(problem, param=option)
-        words[transfer.word_of(word)] = value
-    return words
-
-
-@cli.command("import")
-@click.argument("file", type=click.File("rb"))
-@click.option("--apply", is_flag=True, help="Store the tasks; otherwise only a report is printed.")
-@click.option("--project", help="The project of tasks that name none.")
-@click.option("--files", type=folder, help="The folder with the export's attachments.")
-@click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The file's program.")
-@click.option("--status", multiple=True, callback=words_of, help='Such as "Doing=in_progress".')
-@click.option("--priority", multiple=True, callback=words_of, help='Such as "P1=urgent".')
-@click.option("--dates", type=click.Choice(["dmy", "mdy"]), help="How 03/04/2026 is read.")
-@as_option
-@in_database
-def import_command(file: IO[bytes], apply: bool, program: str | None, email: str | None, **more: Any) -> None:
-    """Import tasks from a file, all or none of them.
-
-    The file is CSV, JSON lines, or another program's export. Neither members nor webhooks are notified.
-    """
-    actor = fetch_actor(email, "admin")
-    times.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
-    more["most"] = current_app.config["LIMITS"]["max_attachment_bytes"]
-    words, order = {name: more[name] for name in schemas.CHOICES}, more["dates"]
-    with as_click_errors(ValueError, RecursionError):
-        text = transfer.decoded(file.read())
-        try:
-            if program:
-                export = formats.Export(program, text, words, order, more["project"])
-                lines, report, former = export.lines(), export.report, export.former
-            else:
-                lines, report, former = transfer.read(text, words, order), transfer.Report(), None
-        except ValueError as error:
-            raise ValueError(schemas.plain(f"{error}{formats.suggestion(text, program)}")) from error
-        imported = transfer.Import(lines, report, former, **more)
-    exit_on_sigterm()
-    target = nullcontext() if apply and not report.problems else store.copied()
-    with target, suppress(click.Abort), models.write(actor) as transaction:
-        imported.store(transaction)
-        if report.problems:
-            raise click.Abort  # rolls the transaction back
-    for line in report.lines():
-        click.echo(schemas.plain(line))
-    if report.problems:
-        raise click.ClickException(f"nothing is stored{formats.suggestion(text, program)}")
-    click.echo("Stored." if apply else "Nothing is stored; --apply stores it.", err=True)
-
-
-@cli.command("export")
-@click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
-@click.option("--files", type=folder, help="The folder for the attachments (jsonl).")
-@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
-@in_database
-def export_command(kind: str, files: Path | None, file: IO[str]) -> None:
-    """Write all tasks to a file, or to standard output.
-
-    CSV is for spreadsheets. JSON lines contain projects, milestones, comments and attachments too.
-    """
-    if files and kind == "csv":
-        raise click.UsageError("--files needs --format jsonl")
-    with as_click_errors(*((OSError,) if files else ())):  # click itself handles a closed pipe
-        if files:
-            files.mkdir(0o700, parents=True, exist_ok=True)
-        write = transfer.write_csv if kind == "csv" else partial(transfer.write_json_lines, files=files)
-        write(file)
-
-
 project_commands = click.Group("project", help="Create and list projects.")
 cli.add_command(project_commands)
 
@@ -459,7 +381,8 @@ def configure_webhooks() -> None:
     """Set up this process to send to the webhooks and to have links mailed. Raises `ClickException`."""
     config = current_app.config
     webhooks.configure(check_webhooks(config), config["DELIVERY"])
-    mail.configure_mail(config, None)
+    for start in current_app.starts:
+        start(config, None)
 
 
 def webhook_id(name: str) -> str:
@@ -640,14 +563,13 @@ def doctor() -> None:
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path}: others can read it; run chmod 600")
     problems += exposed_secrets(config) + gateway_problems(config)
-    try:
-        mail.configure_mail(config, settings.mail_password(config))
-        if members.Invitation.is_mailed and (reason := mail.why_not_taken(None)):
-            problems.append(f"the mail server {config['MAIL']['url']}: {reason}")
-    except Unset as error:
-        click.echo(f"note: {error} here; the service may have it")
-    except LookupError as error:
-        problems.append(str(error))
+    for check in current_app.problems:
+        try:
+            problems += check(config)
+        except Unset as error:
+            click.echo(f"note: {error} here; the service may have it")
+        except LookupError as error:
+            problems.append(str(error))
     for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # one by one: no note hides a problem
         try:
             check_webhooks(config | {"WEBHOOKS": part})
@@ -738,38 +660,3 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
             mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"
             click.echo(f"provider {alias}: {path}: {mode}")
     return problems
-
-
-def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
-    """Return the beginning of this day in UTC, in milliseconds."""
-    midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
-    if midnight and midnight > times.epoch_ms():  # ids begin with their time, and new ones must be greater
-        raise click.BadParameter("must not be in the future", param=option)
-    return midnight
-
-
-today_help = "The day on which it is today in the demonstration (default: today)."
-today_type = click.DateTime(["%Y-%m-%d"])
-today_option = click.option("--today", type=today_type, callback=midnight_of, help=today_help)
-
-
-@cli.command()
-@click.option("--tasks", type=click.IntRange(0, 5_000_000), default=200, show_default=True, help="How many.")
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="The same seed makes the same workspace."
-)
-@today_option
-@in_database
-def seed(tasks: int, seed: int, today: int | None) -> None:
-    """Fill an empty workspace with a demonstration.
-
-    It contains people of every role, projects with milestones, tasks in every status with due dates around
-    today, comments, past and upcoming meetings, whiteboards and attachments.
-    """
-    if models.Project.listing():
-        raise click.ClickException("the workspace already has projects; seed an empty one")
-    with models.write(fetch_actor(None)) as transaction:
-        Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
-    store.optimize()
-    counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
-    click.echo(f"{counts}; {settings.program} project list")

@@ -31,7 +31,6 @@ from functools import partial
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
-from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 import startup
@@ -39,7 +38,6 @@ from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, THREADS, WAITS, SocketDeadline
 from metrics import figures
-from parts.throwaway import SERVED, Throwaway
 from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, ending, envelope, waits
@@ -256,7 +254,7 @@ def threads_without_waits(cfg):
 def when_ready(server):
     """Store this server's configuration in the database, now that the port is bound."""
     with exit_on_error():
-        startup.take_over(server.app.callable.config, server.secrets, threads_without_waits(server.cfg))
+        startup.take_over(server.app.callable, server.secrets, threads_without_waits(server.cfg))
 
 
 def on_reload(server):
@@ -267,7 +265,7 @@ def on_reload(server):
             app = create_app()
             if db.database != before:
                 raise LookupError("server.database: a reload cannot change it; restart the service")
-            startup.take_over(app.config, startup.read_secrets(app.config), threads_without_waits(server.cfg))
+            startup.take_over(app, startup.read_secrets(app.config), threads_without_waits(server.cfg))
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
@@ -311,11 +309,10 @@ def post_worker_init(worker):
     waits.most = worker.cfg.threads - threads_without_waits(worker.cfg)
     write_turn.most = max(threads_without_waits(worker.cfg) // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
-        worker.sweeper = startup.start_sweeper(worker.wsgi.config)
+        worker.sweeper = startup.start_sweeper(worker.wsgi)
     worker.wsgi.has_errands = True
-    if os.environ.get(SERVED) == db.database:
-        gthread.STOP_KEEPALIVE_LINGER = 0.0  # no client is about to send; a stop would take 2 s
-        worker.wsgi.wsgi_app = Throwaway(worker)
+    for begin in worker.wsgi.workers:
+        begin(worker)
 
 
 def worker_exit(server, worker):

@@ -14,9 +14,8 @@ def main() -> None:
     import settings
 
     settings.program, settings.folder = "tasks", Path()  # before `commands` reads them
-    from app import create_app
+    from app import create_app, parts
     from commands import cli
-    from parts.throwaway import throwaway
 
-    cli.add_command(throwaway)
+    parts()
     cli(obj=ScriptInfo(create_app=create_app), prog_name="tasks")

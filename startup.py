@@ -16,7 +16,6 @@ from errors import Unavailable
 from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
 from models import Notice, Task, write
 from outbox import Delivery, Webhook
-from parts import mail
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
 from times import first_id, now
@@ -54,8 +53,9 @@ def open_database(config: dict[str, Any], secrets: Secrets) -> None:
         Delivery.release_all.run()
 
 
-def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
+def take_over(app: Any, secrets: Secrets, threads: int) -> None:
     """Store the webhooks, and apply the configuration to this process, which the workers inherit."""
+    config = app.config
     try:
         for name in store_webhooks(secrets.webhooks):
             message = "webhook %s is no longer configured; its events wait until it is configured again"
@@ -63,15 +63,16 @@ def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         log.error("the webhooks stay as they were until the next reload: %s", error)
     webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
-    mail.configure_mail(config, secrets.mail_password)
     gateway.open_routes(config)
+    for start in app.starts:
+        start(config, secrets.mail_password)
     times.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
 
 
-def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
+def start_sweeper(app: Any) -> webhooks.Sweeper:
     """Start the worker's threads for deliveries, hourly chores, and errands."""
-    days, hours = (config["WORKSPACE"][name] for name in ("activity_days", "due_notice_hours"))
+    days, hours = (app.config["WORKSPACE"][name] for name in ("activity_days", "due_notice_hours"))
     chores: list[Callable[[], object]] = [
         webhooks.prune_deliveries,
         gateway.prune_flows,
@@ -85,11 +86,12 @@ def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
             after="",
             until=first_id(now(), -HIDDEN_DAYS * 86400),
         ),
+        *app.chores,
     ]
     errands: list[webhooks.Errand] = [
         ("claims", Task.ended_claims, webhooks.end_claims),
         ("due dates", partial(Task.coming_due, hours), partial(webhooks.notify_due, hours)),
-        ("mails", mail.has_some, mail.send_all),
+        *app.errands,
     ]
     sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
     sweeper.start()

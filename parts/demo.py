@@ -2,8 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
 from random import Random
+from typing import Any
 
+import click
+
+import models
+import settings
+import store
+import times
+from commands import cli, fetch_actor, in_database
 from database import Row
 from meetings import Meeting, Whiteboard
 from members import Member, Transaction
@@ -240,3 +250,38 @@ class Demonstration:
                 project_id=self.optional(self.random.choice(self.places)[0]),
                 content='{"shapes":[]}',
             )
+
+
+def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
+    """Return the beginning of this day in UTC, in milliseconds."""
+    midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
+    if midnight and midnight > times.epoch_ms():  # ids begin with their time, and new ones must be greater
+        raise click.BadParameter("must not be in the future", param=option)
+    return midnight
+
+
+today_help = "The day on which it is today in the demonstration (default: today)."
+today_type = click.DateTime(["%Y-%m-%d"])
+today_option = click.option("--today", type=today_type, callback=midnight_of, help=today_help)
+
+
+@cli.command()
+@click.option("--tasks", type=click.IntRange(0, 5_000_000), default=200, show_default=True, help="How many.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="The same seed makes the same workspace."
+)
+@today_option
+@in_database
+def seed(tasks: int, seed: int, today: int | None) -> None:
+    """Fill an empty workspace with a demonstration.
+
+    It contains people of every role, projects with milestones, tasks in every status with due dates around
+    today, comments, past and upcoming meetings, whiteboards and attachments.
+    """
+    if models.Project.listing():
+        raise click.ClickException("the workspace already has projects; seed an empty one")
+    with models.write(fetch_actor(None)) as transaction:
+        Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
+    store.optimize()
+    counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
+    click.echo(f"{counts}; {settings.program} project list")

@@ -9,6 +9,7 @@ import logging
 import secrets
 import smtplib
 import socket
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from email.header import Header
 from email.headerregistry import Address
@@ -26,6 +27,7 @@ from limits import SocketDeadline, bound
 from members import Invitation, Member
 from metrics import figures
 from models import Notice, write
+from settings import mail_password
 from times import now, seconds_since
 from webhooks import local_time, sending, tls_context
 from wire import TOKEN
@@ -276,3 +278,16 @@ def has_some() -> bool:
 def send_all() -> None:
     while not sending.stopping.is_set() and (send_link() or send_digest()):
         continue
+
+
+def problems(config: Row) -> Iterator[str]:
+    """Yield why the mail server cannot be used. Raises `LookupError` if the password cannot be read."""
+    configure_mail(config, mail_password(config))
+    if Invitation.is_mailed and (reason := why_not_taken(None)):
+        yield f"the mail server {config['MAIL']['url']}: {reason}"
+
+
+def register(app: Any) -> None:
+    app.starts.append(configure_mail)
+    app.errands.append(("mails", has_some, send_all))
+    app.problems.append(problems)

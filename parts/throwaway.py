@@ -1,6 +1,6 @@
 """A server to throw away, for the tests of other programs: its command, and its paths besides the API.
 
-gunicorn.conf.py wraps the application in `Throwaway` only if `SERVED` names the database that is served, so
+Each worker wraps the application in `Throwaway` only if `SERVED` names the database that is served, so
 that nobody can reset a workspace that is used. docs/testing.md says how to use it.
 """
 
@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 
 import click
 import orjson
+from gunicorn.workers import gthread
 from marshmallow import ValidationError, fields, validate, validates_schema
 
 import database
@@ -39,14 +40,14 @@ import store
 import strictjson
 import times
 import webhooks
-from commands import HOME, as_click_errors, fetch_actor, make_link, today_option
+from commands import HOME, as_click_errors, cli, fetch_actor, make_link
 from database import EncodedJSON, Row, db
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
 from members import ApiKey, Member
 from models import Resource
 from outbox import Event, Message, Result, Webhook
-from parts.demo import Demonstration
+from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, check_webhooks, create_database
 from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread
@@ -63,7 +64,7 @@ if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
 stopped: list[int] = []
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@cli.command(context_settings={"allow_interspersed_args": False})
 @click.option("--seed", type=int, help="Fill the workspace as the command seed does.")
 @today_option
 @click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
@@ -263,6 +264,17 @@ def compared_rows(path: str | Path) -> dict[str, tuple[str, Row]]:
         connection.row_factory = sqlite3.Row
         rows = ((kind, connection.execute(f"SELECT * FROM {kind} ORDER BY id")) for kind in COMPARED)  # noqa: S608
         return {row["id"]: (kind, dict(row)) for kind, table in rows for row in table}
+
+
+def wrap_application(worker: Any) -> None:
+    """Let this worker serve as a throwaway server, if it serves the database that `throwaway` has made."""
+    if os.environ.get(SERVED) == db.database:
+        gthread.STOP_KEEPALIVE_LINGER = 0.0  # no client is about to send; a stop would take 2 s
+        worker.wsgi.wsgi_app = Throwaway(worker)
+
+
+def register(app: Any) -> None:
+    app.workers.append(wrap_application)
 
 
 class Throwaway:

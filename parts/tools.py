@@ -62,6 +62,12 @@ class RPCError(Exception):
         self.error: Row = {"code": code, "message": message} | ({"data": data} if data else {})
 
 
+def register(app: Any) -> None:
+    app.answers |= dict.fromkeys(PATHS, ("tools", answer_agent))
+    most = app.config["LIMITS"]["tool_calls_per_minute"]
+    app.tool_limit = limits.RateLimit(most, 60) if most else None
+
+
 def answer_agent(request: Request) -> Response:
     """Answer a request. Each step may raise an error."""
     message, content, headers = Row(), Row(), Row()
