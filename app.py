@@ -5,85 +5,63 @@ A view declares its request, response, callers and errors, and returns a row or 
 contains no SQL.
 """
 
-import gzip
 import logging
 import os
 import re
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache, cached_property, lru_cache, partial
-from hashlib import sha256
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import flask_swagger_ui
-import orjson
-import werkzeug
-from flask import Blueprint, Flask, render_template
-from marshmallow import ValidationError
+from flask import Blueprint, Flask
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as UnknownPath
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.routing import PathConverter, UnicodeConverter
-from werkzeug.utils import send_from_directory
 
 import commands
 import gateway
 import limits
 import schemas
-from database import LOCK_SECONDS, Row, check_in_place, db, to_json
-from errors import Conflict, Forbidden, Gone, Invalid, NotFound, PreconditionFailed, TooMany, not_found
-from lists import change_page, history_page, task_page, today
-from meetings import Meeting, Whiteboard, calendar
-from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
-from metrics import exposition, figures
-from models import Attachment, Comment, Milestone, Notice, Project, Task, remove_member, write
-from outbox import Delivery, Event, Webhook
-from parts.openapi import Endpoint, body_schemas, document
-from repeat import next_dates
+from database import LOCK_SECONDS, Row, check_in_place, db
+from errors import ApiError, Conflict, Gone, PreconditionFailed, TooMany
+from lists import task_page
+from meetings import Meeting, Whiteboard
+from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
+from metrics import figures
+from models import Comment, Notice, Project, Task, remove_member
+from outbox import Delivery, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
-from times import local, now
-from webhooks import Errand, announce, emit, enable, local_time, ping, redeliver, resume
+from times import now
+from webhooks import Errand, announce, emit
 from wire import (
     PathError,
     Request,
     Response,
     as_api_error,
-    authorize,
     awaited,
     expected_versions,
     failure,
     operation,
     request,
-    root_path,
     search,
-    session_cookie,
-    set_session_cookie,
     thread,
 )
 
-SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 log = logging.getLogger("tasks")
-STATIC = Path(__file__).with_name("static")
-MODULES = sorted(file.name for file in STATIC.glob("*.js") if file.name not in ("markdown.js", "marked.js"))
-TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
-PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
-CALENDAR_TYPE = "text/calendar; charset=utf-8"
 STARTED = time.monotonic()
 # What was added to the core: modules of parts/, in the order in which they are registered. The core imports
 # none of them, and works without any.
-PARTS = ("demo", "files", "tools", "mail", "throwaway")
+PARTS = ("openapi", "page", "resources", "attachments", "batches", "agents", "inbox", "feeds", "deliveries")
+PARTS += ("calendar", "tools", "mail", "prometheus", "files", "demo", "throwaway")
 CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 
 api = Blueprint("api", __name__, url_prefix=API)
-pages = Blueprint("pages", __name__)
 
 
 # The application ------------------------------------------------------------------------------
@@ -109,7 +87,6 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     path = os.path.realpath(settings["server"]["database"])
     db.init(path, timeout=LOCK_SECONDS)
     app.register_blueprint(api)
-    app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
         app.rate_limit = limits.RateLimit(most, 60)
     for part in parts():
@@ -140,14 +117,14 @@ def unused_hooks(app: Flask) -> Iterator[str]:
             yield f"errorhandler never calls {handler.__name__}"
 
 
-def undeclared_views(app: Flask) -> Iterator[str]:
-    """Yield a message for each view that cannot answer, or that the document cannot describe."""
+def undeclared_views(app: "Service") -> Iterator[str]:
+    """Yield a message for each view that cannot answer, and each problem that a part has found."""
     for rule in app.url_map.iter_rules():
         view: Any = app.view_functions[rule.endpoint]
         if not hasattr(view, "declared"):
             yield f"{rule.endpoint} has no @operation"
-        elif view.declared.gives is not None and not (view.__doc__ and Endpoint.of(rule, view).tag):
-            yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
+        else:
+            yield from chain(*(refuse(rule, view) for refuse in app.refusals))
 
 
 def route_labels(app: "Service") -> dict[str, dict[str, str]]:
@@ -197,10 +174,14 @@ class Service(Flask):
         super().__init__(*arguments, **options)
         # What `register` of a part adds to, besides blueprints.
         self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
+        self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by the beginnings of paths
         self.starts: list[Callable] = []  # called with the configuration and its `Secrets`, at each (re)load
         self.workers: list[Callable] = []  # called with gunicorn's worker, in each one
         self.errands: list[Errand] = []  # of the sweeper
         self.chores: list[Callable[[], object]] = []  # of the sweeper, once an hour
+        self.refusals: list[
+            Callable
+        ] = []  # called with each rule and its view, yield why neither can be served
         self.problems: list[Callable] = []  # for `doctor`: called with the configuration, yield what is wrong
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
@@ -265,33 +246,15 @@ class Service(Flask):
 def error_response(error: Exception) -> Response:
     """Return the response for an error: a page, plain text, or the API's JSON."""
     shown, current = as_api_error(error), request()
-    if current.path.startswith("/enroll/") and not isinstance(shown, PathError):
-        return page("enroll.html", shown.status, shown.headers, refused=str(shown))
+    for path, show in request().app.error_pages.items():
+        if current.path.startswith(path) and not isinstance(shown, PathError):
+            return show(shown)
     if not current.in_api:
         return Response(f"{shown}\n".encode(), shown.status, shown.headers, "text/plain")
     return failure(shown)
 
 
 # Context, health, enrollment ------------------------------------------------------------------
-
-
-def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """Return an HTML page, which may load only its own scripts and styles."""
-    nonce = secrets.token_urlsafe(16)
-    workspace, server = request().config["WORKSPACE"], request().config["SERVER"]
-    values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
-    values |= {"base_url": server["base_url"], "sign_out": server["sign_out_url"], "root": root_path()}
-    values |= {"static": f"{root_path()}/static/{static_version()}", "is_mailed": Invitation.is_mailed}
-    with request().app.app_context():
-        html = render_template(template, nonce=nonce, api=API, **values)
-    styles = values.get("styles", f"'nonce-{nonce}'")
-    policy = (
-        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; "
-        f"img-src 'self' data: blob:; font-src 'self'; manifest-src 'self'; style-src 'self' {styles}; "
-        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    )
-    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
-    return Response(html.encode(), status, {**headers, **(more or {})}, "text/html; charset=utf-8")
 
 
 @api.get("/context")
@@ -335,14 +298,6 @@ def mail_state() -> Row:
     return {"is_sent": Invitation.is_mailed, "unreached": len(Member.unreached.all(since=now(-86400)))}
 
 
-@pages.get("/metrics")
-@operation(reads="nothing", role=None)
-def get_metrics() -> Response:
-    """Show an owner or admin the metrics of the service, in the format of Prometheus."""
-    authorize(request().authenticate(), "admin", "read")
-    return Response(exposition().encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
-
-
 @api.get("/enroll/<string:token>")
 @operation(gives=schemas.InviteeShown, role=None, raises=(Gone,))
 def get_enrollment(token: str) -> Row:
@@ -374,206 +329,7 @@ def accept_invitation(transaction: Transaction, token: str) -> bool:
     return joins
 
 
-OF_A_LINK: Row = {"gives": "text/html", "reads": "nothing", "role": None}
-
-
-@pages.get("/enroll/<string:token>")
-@operation(**OF_A_LINK, raises=(Gone,))
-def show_enrollment(token: str) -> Response:
-    """Show the page of a link, with a button to join or to sign in."""
-    # With no-referrer, browsers send the form's origin as null, as they may do for pages of other sites.
-    referrer = {"Referrer-Policy": "same-origin"}
-    invitation = Invitation.open(token)
-    return page(
-        "enroll.html", more=referrer, invitation=invitation, until=local_time(invitation["expires_at"])
-    )
-
-
-@pages.post("/enroll/<string:token>")
-@operation(**OF_A_LINK, status=303, raises=(Forbidden, Gone), headers=("Location", "Set-Cookie"))
-def join(transaction: Transaction, token: str) -> Response:
-    """Use an enrollment or sign-in link: start a session, and redirect to the board."""
-    if request().is_foreign_form():  # login CSRF: the victim would work as another member
-        raise Forbidden("a page of another site has sent this form; open the link itself")
-    accept_invitation(transaction, token)
-    start_session_of(transaction)
-    headers = request().success_headers | {"Location": f"{root_path()}/"}
-    return Response(b"", 303, headers, "text/html; charset=utf-8")
-
-
-@pages.get("/")
-@operation(reads="nothing", role=None)
-def show_board() -> Response:
-    """Show the board in a browser, and the addresses of this service to other programs."""
-    base_url = request().config["SERVER"]["base_url"]
-    if dict(request().accept_mimetypes).get("text/html"):
-        values: Row = {"modules": MODULES, "schemas": form_schemas(base_url), "now": now()}
-        shown = sign_in_by_proxy() or page("board.html", more=request().success_headers, **values)
-    else:
-        name = request().config["WORKSPACE"]["name"]
-        text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
-        text += f"Health: {base_url}{API}/health\n"
-        shown = Response(text.encode(), content_type="text/plain; charset=utf-8")
-    shown.headers["Vary"] = "Accept"
-    return shown
-
-
-def send_file(folder: Path, name: str, **options: Any) -> Any:
-    """Return the response with a page's file."""
-    environ = request().environ
-    try:
-        return send_from_directory(folder, name, environ, **options)
-    except OverflowError:  # from werkzeug, for an invalid date, which has to be ignored (RFC 9110, 13.1.3)
-        environ |= {"HTTP_IF_MODIFIED_SINCE": "", "HTTP_IF_RANGE": "", "HTTP_RANGE": ""}
-        return send_from_directory(folder, name, environ, **options)
-
-
-@cache
-def static_version() -> str:
-    """Return a digest of the board's files, which is a part of their addresses."""
-    contents = [file.name.encode() + file.read_bytes() for file in sorted(STATIC.iterdir())]
-    return sha256(b"".join(contents)).hexdigest()[:16]
-
-
-@cache
-def packed(name: str) -> bytes:
-    """Return a file of the board as gzip; compressed once."""
-    return gzip.compress((STATIC / name).read_bytes(), mtime=0)
-
-
-@pages.get("/static/<string:version>/<string:name>")
-@operation(reads="nothing", role=None)
-def show_static_file(version: str, name: str) -> Any:
-    """Serve a file of the board, which browsers cache: after an upgrade its address is another."""
-    if version != static_version():  # the page was loaded before an upgrade
-        return send_file(STATIC, name)
-    kept = {"Cache-Control": f"public, max-age={365 * 86400}, immutable", "Vary": "Accept-Encoding"}
-    if name in PACKED and request().accept_encodings.quality("gzip"):
-        return Response(packed(name), 200, kept | {"Content-Encoding": "gzip"}, PACKED[name])
-    sent = send_file(STATIC, name)
-    sent.headers.update(kept)
-    return sent
-
-
-@api.get("/openapi.json")
-@operation(gives="application/json", role=None)
-def get_openapi() -> Response:
-    """Describe this API as an OpenAPI 3.1 document."""
-    return Response(openapi_json(request().config["SERVER"]["base_url"]))
-
-
-@cache
-def openapi_json(base_url: str) -> bytes:
-    """Return the OpenAPI document as JSON; made once."""
-    app = request().app
-    routed = [(rule, app.view_functions[rule.endpoint]) for rule in app.url_map.iter_rules()]
-    endpoints = [Endpoint.of(rule, view) for rule, view in routed if view.declared.gives is not None]
-    return to_json(document(base_url, endpoints))
-
-
-@cache
-def form_schemas(base_url: str) -> Row:
-    """Return the schemas of JSON bodies by operation, from which the page makes its forms."""
-    return body_schemas(orjson.loads(openapi_json(base_url)))
-
-
-@api.get("/docs")
-@operation(gives="text/html", role=None)
-def get_docs() -> Response:
-    """Show this document as a page on which you can try requests."""
-    return page("docs.html", styles="'unsafe-inline'")
-
-
-@api.get("/docs/<string:name>")
-@operation(role=None)
-def get_docs_file(name: str) -> Any:
-    """Serve a file of the documentation's page."""
-    if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
-        raise NotFound("file")
-    return send_file(SWAGGER_UI, name, max_age=86400)
-
-
 # Sessions -------------------------------------------------------------------------------------
-
-
-# Signs in a browser's User-Agent, and the names that people know; the first sign found counts.
-BROWSERS = {"Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox"}
-BROWSERS |= {"FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari"}
-SYSTEMS = {"iPhone": "iPhone", "iPad": "iPad", "Android": "Android", "CrOS": "ChromeOS"}
-SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
-
-
-@api.post("/session")
-@operation(schemas.SessionInput(), schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
-def start_session(transaction: Transaction, api_key: str) -> Row:
-    """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
-    transaction.actor = request().identify(api_key)
-    request().app.count(request())
-    return start_session_of(transaction)
-
-
-def start_session_of(transaction: Transaction) -> Row:
-    """Start a session for the actor. Its key is in the cookie and nowhere else."""
-    key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
-    set_session_cookie(secret, key["expires_at"])
-    return {"member": Member.shown(key["member"]["id"]), "key": key}
-
-
-def sign_in_by_proxy() -> Response | None:
-    """Start or renew the session of the proxy's user; return a page to show instead of the board, if any."""
-    current, email = request(), request().proxy_user
-    if not email or current.method == "HEAD":
-        return None
-    with suppress(ValidationError):
-        email = schemas.Email().deserialize(email)
-    member = Member.by_email.one(email=email) or {}
-    if member.get("status") != Member.ACTIVE:
-        return page("enroll.html", 403, stranger=email, owners=Member.active_owners.all())
-    key = current.cookies.get(session_cookie(current.config["SERVER"]["base_url"]), "")
-    session = ApiKey.caller(key, "session") or {}
-    is_theirs = session.get("id") == member["id"]
-    if is_theirs and session["key_signed_in_at"] > now(-FRESH_SECONDS / 2):
-        return None
-    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # browsers do not send the cookie then
-        return page("again.html")
-    with write(request_id=current.request_id) as transaction:  # no other GET writes
-        transaction.actor = current.caller = Member.active(member["id"])
-        if is_theirs:
-            ApiKey.set_columns(session["key_id"], signed_in_at=transaction.at)
-        else:
-            start_session_of(transaction)
-    return None
-
-
-def browser_name(agent: str) -> str:
-    """Return a short name for a browser, such as "Firefox on Linux"."""
-    browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
-    system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
-    return f"{browser} on {system}" if system else browser
-
-
-@api.post("/session/link")
-@operation(schemas.MAIL_LINK, schemas.ASKED, status=202, role=None, raises=(Conflict, TooMany))
-def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
-    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
-    if not Invitation.is_mailed:
-        raise Conflict("this server sends no mail; ask an owner or admin for a link")
-    if not (verdict := request().app.link_limit.hit(request().client_address)).allowed:
-        raise TooMany(verdict.seconds)
-    Invitation.asked.add(email)
-    return {"email": email}
-
-
-@api.delete("/session")
-@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), scope="read")
-def end_session(transaction: Transaction, made: str = "false") -> Row:
-    """Sign out: end the cookie's session; made=true also revokes what was made in it. A key gets a 409."""
-    if "HTTP_AUTHORIZATION" in request().environ:
-        raise Conflict("the key in the Authorization header is not a session; revoke it by DELETE /keys/:id")
-    id = transaction.actor["key_id"]
-    ApiKey.end(transaction, id, made == "true")
-    set_session_cookie("", transaction.at)
-    return {"id": id, "revoked": True}
 
 
 # Members --------------------------------------------------------------------------------------
@@ -729,42 +485,6 @@ def delete_project(transaction: Transaction, id: str, force: str = "false") -> N
         emit(transaction, "task.deleted", {"task": task})
 
 
-@api.get("/projects/<id>/milestones")
-@operation(gives=schemas.MILESTONES)
-def list_milestones(id: str) -> Row:
-    """List the milestones of a project by date."""
-    return {"milestones": Milestone.of(id)}
-
-
-@api.post("/projects/<id>/milestones")
-@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown, **OF_A_NEW_ROW, collection="/milestones")
-def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Create a milestone of a project."""
-    Project.stored(id)
-    return Milestone.add(transaction, project_id=id, **fields)
-
-
-@api.get("/milestones/<id>")
-@operation(gives=schemas.MilestoneShown)
-def get_milestone(id: str) -> Row:
-    """Show a milestone."""
-    return Milestone.shown(id)
-
-
-@api.patch("/milestones/<id>")
-@operation(schemas.MilestoneInput(partial=True), schemas.MilestoneShown, role="member")
-def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a milestone. Fields that are not sent stay as they are."""
-    return Milestone.edit(transaction, id, fields)
-
-
-@api.delete("/milestones/<id>")
-@operation(gives=schemas.DeletedShown, role="member")
-def delete_milestone(transaction: Transaction, id: str) -> None:
-    """Delete a milestone. Its tasks stay (20 000 take about 3 s)."""
-    announce(transaction, Milestone.remove_from_tasks(transaction, id))
-
-
 # Meetings, calendars and whiteboards ----------------------------------------------------------
 
 
@@ -773,98 +493,6 @@ def delete_milestone(transaction: Transaction, id: str) -> None:
 def list_meetings() -> Row:
     """List your meetings: upcoming ones, the next first, then past ones, the newest first."""
     return {"meetings": Meeting.of(request().caller["id"])}
-
-
-@api.post("/meetings")
-@operation(schemas.MeetingInput(), schemas.MeetingShown, **OF_A_NEW_ROW)
-def create_meeting(transaction: Transaction, **fields: Any) -> Row:
-    """Create a meeting. You are its organizer."""
-    return Meeting.add(transaction, **fields)
-
-
-@api.get("/meetings/<id>")
-@operation(gives=schemas.MeetingShown)
-def get_meeting(id: str) -> Row:
-    """Show a meeting."""
-    return Meeting.shown(id)
-
-
-@api.patch("/meetings/<id>")
-@operation(schemas.MeetingInput(partial=True), schemas.MeetingShown, role="member")
-def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a meeting, as its organizer, owner or admin. Fields that are not sent stay as they are."""
-    return Meeting.edit(transaction, id, fields)
-
-
-@api.delete("/meetings/<id>")
-@operation(gives=schemas.DeletedShown, role="member")
-def delete_meeting(transaction: Transaction, id: str) -> None:
-    """Delete a meeting, as its organizer, owner or admin."""
-    Meeting.remove(transaction, id)
-
-
-@api.post("/calendar")
-@operation(gives=schemas.CalendarShown, status=201)
-def link_calendar(transaction: Transaction) -> Row:
-    """Make the link of your calendar, which is shown only here. It replaces the old link."""
-    key, base_url = ApiKey.link_calendar(transaction), request().config["SERVER"]["base_url"]
-    return {"url": f"{base_url}/calendar/{key}.ics"}
-
-
-@api.delete("/calendar")
-@operation(gives=schemas.CalendarRevokedShown)
-def unlink_calendar(transaction: Transaction) -> Row:
-    """Revoke the link of your calendar, if there is one."""
-    return {"revoked": ApiKey.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
-
-
-@pages.get("/calendar/<string:key>.ics")
-@operation(reads="nothing", role=None)
-def show_calendar(key: str) -> Any:
-    """Show calendar programs the due tasks and the meetings of the link's member."""
-    current = request()
-    current.caller = ApiKey.caller(key, CALENDAR) or not_found("calendar")
-    current.app.count(current)
-    with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
-        data = calendar(current.caller["id"], current.config)
-    answer = werkzeug.Response(data, 200, {"Cache-Control": "private, no-cache"}, content_type=CALENDAR_TYPE)
-    answer.add_etag()
-    return answer.make_conditional(current.environ)
-
-
-@api.get("/whiteboards")
-@operation(gives=schemas.WHITEBOARDS)
-def list_whiteboards() -> Row:
-    """List all whiteboards without their content, the latest updated first."""
-    return {"whiteboards": Whiteboard.latest.all(most=-1)}
-
-
-@api.post("/whiteboards")
-@operation(schemas.WhiteboardInput(), schemas.WhiteboardShown, **OF_A_NEW_ROW)
-def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
-    """Create a whiteboard."""
-    return Whiteboard.add(transaction, **fields)
-
-
-@api.get("/whiteboards/<id>")
-@operation(gives=schemas.WhiteboardShown)
-def get_whiteboard(id: str) -> Row:
-    """Show a whiteboard."""
-    return Whiteboard.shown(id)
-
-
-@api.patch("/whiteboards/<id>")
-@operation(schemas.WhiteboardInput(partial=True), schemas.WhiteboardShown, role="member")
-def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a whiteboard. Fields that are not sent stay as they are."""
-    return Whiteboard.edit(transaction, id, fields)
-
-
-@api.delete("/whiteboards/<id>")
-@operation(gives=schemas.DeletedShown, role="member")
-def delete_whiteboard(transaction: Transaction, id: str) -> None:
-    """Delete a whiteboard."""
-    Whiteboard.remove(transaction, id)
 
 
 # Tasks ----------------------------------------------------------------------------------------
@@ -899,48 +527,11 @@ def list_tasks(wait: int, **filters: Any) -> Row:
     return awaited(wait, read, lambda page: page["pagination"]["total"])
 
 
-@api.get("/labels")
-@operation(gives=schemas.LABELS)
-def list_labels() -> Row:
-    """List the labels that tasks have, each with its number of tasks."""
-    return {"labels": Task.label_counts()}
-
-
 @api.post("/tasks")
 @operation(schemas.CREATE_TASK, schemas.TaskShown, **OF_A_NEW_TASK)
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
     return Task.add(transaction, **fields)
-
-
-@api.post("/tasks/batch")
-@operation(schemas.TaskBatch(), schemas.CREATED_TASKS, status=201, **OF_WORK)
-def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
-    """Create up to 100 tasks, all or none."""
-    return {"tasks": Task.add_all(transaction, tasks)}
-
-
-@api.patch("/tasks/batch")
-@operation(schemas.TaskChanges(), schemas.CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
-def update_tasks(transaction: Transaction, **fields: Any) -> Row:
-    """Change up to 100 tasks alike, all or none."""
-    changed = Task.edit_all(transaction, **fields)
-    announce(transaction, changed)
-    return {"tasks": [task for task, _ in changed]}
-
-
-@api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
-@operation(schemas.PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_PUT)
-def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
-    """Create or change the task with this id in another program. Fields not sent stay as they are."""
-    named = schemas.EXTERNAL_ID.load({"external_id": external_id})
-    task, changes = Task.put(transaction, **named, versions=expected_versions(), **fields)
-    if changes is None:
-        request().success_status = 201
-        return task
-    if request().if_none_match:  # the caller wants to create a task only
-        raise PreconditionFailed("a task with this external_id already exists")
-    return announce_edit(transaction, task, changes)
 
 
 @api.get("/tasks/<task:id>")
@@ -965,37 +556,10 @@ def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row
     return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
 
 
-@api.post("/tasks/<task:id>/copy")
-@operation(schemas.COPY_TASK, schemas.TaskShown, **OF_A_NEW_TASK)
-def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
-    """Create a task with the plan of this one, under another title if one is sent."""
-    return Task.copy(transaction, id, **titled)
-
-
-@api.post("/tasks/<task:id>/skip")
-@operation(gives=schemas.TaskShown, **OF_A_CHANGE)
-def skip_task(transaction: Transaction, id: str) -> Row:
-    """Move a task that repeats to the next date of its rule, without completing it."""
-    task = Task.stored(id)
-    dates = task["repeat"] and next_dates(task, transaction.at)
-    if not dates:
-        raise Invalid(("repeat", "has no later date" if task["repeat"] else "is null: it does not repeat"))
-    return announce_edit(transaction, *Task.edit(transaction, id, dates, expected_versions()))
-
-
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
     """Store the events of a task's change, if it changed, and return the task."""
     announce(transaction, [(task, changes)])
     return task
-
-
-@api.post("/tasks/<task:id>/claim")
-@operation(
-    schemas.ClaimInput(), schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)}
-)
-def claim_task(transaction: Transaction, id: str, minutes: int | None = None) -> Row:
-    """Claim an unassigned task in `todo`: it becomes yours and in progress, with `minutes` for that time."""
-    return announce_edit(transaction, *Task.claim(transaction, id, expected_versions(), minutes))
 
 
 @api.put("/tasks/<task:id>/complete", endpoint="complete_task_by_put")
@@ -1048,153 +612,7 @@ def delete_comment(transaction: Transaction, id: str, comment_id: str) -> None:
     announce(transaction, [Comment.remove(transaction, id, comment_id)])
 
 
-@api.get("/tasks/<task:id>/activity")
-@operation(schemas.ActivityQuery(exclude=["task"]), schemas.HISTORY)
-def list_task_activity(id: str, **filters: Any) -> Row:
-    """Show the history of a task and its comments, newest first."""
-    Task.stored(id)
-    return history_page(task_id=id, **filters)
-
-
-@api.get("/tasks/<task:id>/attachments")
-@operation(gives=schemas.ATTACHMENTS)
-def list_attachments(id: str) -> Row:
-    """List the attachments of a task, oldest first."""
-    return {"attachments": Attachment.of(id)}
-
-
-@api.post("/tasks/<task:id>/attachments")
-@operation(schemas.UPLOAD, schemas.AttachmentShown, reads="file", **OF_A_NEW_ROW, scope="agent")
-def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
-    """Attach a file to a task, sent as the part `file` of a form."""
-    return Attachment.add(transaction, id, **file)
-
-
-@api.get("/tasks/<task:id>/attachments/<attachment_id>")
-@operation(gives="application/octet-stream")
-def download_attachment(id: str, attachment_id: str) -> Response:
-    """Download an attachment, which browsers always save as a file."""
-    row, data = Attachment.content(id, attachment_id)
-    name = row["filename"]
-    plain = re.sub(r'[^ -~]|["\\\\%]', "_", name)
-    disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
-    return Response(data, 200, {"Content-Disposition": disposition}, "application/octet-stream")
-
-
-@api.delete("/tasks/<task:id>/attachments/<attachment_id>")
-@operation(gives=schemas.DeletedShown, role="member")
-def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> None:
-    """Delete an attachment."""
-    Attachment.remove(transaction, id, attachment_id)
-
-
 # History --------------------------------------------------------------------------------------
 
 
-@api.get("/activity")
-@operation(schemas.ActivityQuery(), schemas.HISTORY)
-def list_activity(**filters: Any) -> Row:
-    """Show the workspace's history, newest first. Clients see only tasks and comments."""
-    if request().caller["role"] == "client":
-        filters["of_tasks"] = True
-    read = partial(history_page, **filters)
-    may_read_all = filters.keys() & {"actor_id", "key", "action", "entity"} and "task_id" not in filters
-    return search(read) if may_read_all else read()
-
-
-@api.get("/changes")
-@operation(schemas.LIST_CHANGES, schemas.CHANGED, raises=(Gone,))
-def list_changes(wait: int, include: str = "", **query: Any) -> Row:
-    """List the changes after a cursor or since a time, or all objects. `wait` waits for a change."""
-
-    def read() -> Row:
-        caller = request().caller
-        return change_page(**query, of_tasks=caller["role"] == "client", seen_since=caller["projects_since"])
-
-    # Only commits make changes, so nothing is read in between.
-    page = awaited(wait, read, lambda page: page["changes"] or page["pagination"]["has_more"], every=wait)
-    return page | ({"inbox": Notice.page(request().caller["id"], limit=1)} if include else {})
-
-
-@api.get("/inbox")
-@operation(schemas.LIST_INBOX, schemas.INBOX)
-def list_inbox(wait: int, **page: Any) -> Row:
-    """List your notifications, newest first, and how many are unread. `wait` waits for an unread one."""
-    read = partial(Notice.page, request().caller["id"], **page)
-    return awaited(wait, read, lambda inbox: inbox["unread"])
-
-
-@api.post("/inbox/read")
-@operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
-def read_inbox(transaction: Transaction, **which: str) -> Row:
-    """Mark your notifications as read: up to one of them, or all of one task."""
-    reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
-    return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
-
-
-@api.post("/inbox/snooze")
-@operation(schemas.SnoozeInput(), schemas.SNOOZED, scope="agent")
-def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
-    """Put a task off until a time, in your inbox and in `/today`. Null brings it back."""
-    return Notice.snooze(transaction, task_id, until)
-
-
-@api.get("/today")
-@operation(gives=schemas.TODAY_SHOWN)
-def get_today() -> Row:
-    """Show what waits for you, today's meetings, and the tasks that agents are working on."""
-    day = local(now()).date().isoformat()
-    return today(request().caller["id"], schemas.Instant(ends_day=True).deserialize(day))
-
-
 # Webhooks -------------------------------------------------------------------------------------
-
-
-@api.get("/webhooks")
-@operation(gives=schemas.WEBHOOKS, role="admin")
-def list_webhooks() -> Row:
-    """List the configured webhooks with their state, without secrets, and the state of mail."""
-    return {"webhooks": Webhook.listing(), "mail": mail_state()}
-
-
-@api.post("/webhooks/<id>/test")
-@operation(gives=schemas.DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
-def test_webhook(transaction: Transaction, id: str) -> str:
-    """Send a ping to a webhook, and show the result."""
-    return ping(transaction, id)
-
-
-@api.post("/webhooks/<id>/enable")
-@operation(gives=schemas.WebhookShown, role="admin", raises=(Conflict,), after_delivery=resume)
-def enable_webhook(transaction: Transaction, id: str) -> Row:
-    """Enable a disabled webhook. The deliveries that wait are sent first."""
-    return enable(transaction, id)
-
-
-@api.get("/deliveries")
-@operation(schemas.DeliveryQuery(), schemas.DELIVERIES, role="admin")
-def list_deliveries(**filters: Any) -> Row:
-    """List the deliveries, newest first. The filters combine."""
-    return Delivery.page(**filters)
-
-
-@api.get("/deliveries/<id>")
-@operation(gives=schemas.DeliveryDetailShown, role="admin")
-def get_delivery(id: str) -> Row:
-    """Show a delivery with its event."""
-    return Delivery.shown(id)
-
-
-@api.post("/deliveries/<id>/redeliver")
-@operation(gives=schemas.DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
-def redeliver_delivery(transaction: Transaction, id: str) -> str:
-    """Send a delivery again, with the same id and body, and show the result."""
-    redeliver(transaction, id)
-    return id
-
-
-@api.get("/events")
-@operation(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
-def list_events(wait: int, **query: Any) -> Row:
-    """List the events in order: all that are kept, or those `after` one or `since` a time; `wait` for one."""
-    return awaited(wait, partial(Event.page, **query), lambda page: page["events"], role="admin")

@@ -1,20 +1,36 @@
 """The OpenAPI document, made from the declarations of views, schemas and the gateway's actions."""
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
+import orjson
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
+from flask import Blueprint
 from werkzeug.routing import Rule
 
 import gateway
 import schemas
-from database import Row
+from database import Row, to_json
 from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
 from schemas import API, API_VERSION, Choice, Shown, Strict
-from wire import operation, session_cookie
+from wire import Response, operation, request, session_cookie
+
+api = Blueprint("openapi", __name__, url_prefix=API)
+
+
+def register(app: Any) -> None:
+    app.register_blueprint(api)
+    app.refusals.append(undescribed)
+
+
+def undescribed(rule: Rule, view: Any) -> Iterator[str]:
+    """Yield a message for a view that the document cannot describe."""
+    if view.declared.gives is not None and not (view.__doc__ and Endpoint.of(rule, view).tag):
+        yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -452,3 +468,25 @@ def _intake(converter: Any) -> dict[str, Any]:
         "requestBody": {"required": True, "content": content},
         "responses": responses,
     }
+
+
+@api.get("/openapi.json")
+@operation(gives="application/json", role=None)
+def get_openapi() -> Response:
+    """Describe this API as an OpenAPI 3.1 document."""
+    return Response(openapi_json(request().config["SERVER"]["base_url"]))
+
+
+@cache
+def openapi_json(base_url: str) -> bytes:
+    """Return the OpenAPI document as JSON; made once."""
+    app = request().app
+    routed = [(rule, app.view_functions[rule.endpoint]) for rule in app.url_map.iter_rules()]
+    endpoints = [Endpoint.of(rule, view) for rule, view in routed if view.declared.gives is not None]
+    return to_json(document(base_url, endpoints))
+
+
+@cache
+def form_schemas(base_url: str) -> Row:
+    """Return the schemas of JSON bodies by operation, from which the page makes its forms."""
+    return body_schemas(orjson.loads(openapi_json(base_url)))

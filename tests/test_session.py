@@ -10,9 +10,9 @@ from harness import OWNER_KEY, PATIENCE, at_once, fault, last_event
 from test_keys import days, make_key
 from test_members import demoted, invite, join_with, removed, token_of, with_key
 
-from app import browser_name
 from members import SESSION_DAYS, ApiKey, Member
 from models import write
+from parts.page import browser_name
 from times import now
 
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"

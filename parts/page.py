@@ -1,0 +1,243 @@
+"""The page for people: its frame and files, the pages of links and documents, and sessions of browsers."""
+
+import gzip
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import flask_swagger_ui
+from flask import Blueprint, render_template
+from marshmallow import ValidationError
+from werkzeug.utils import send_from_directory
+
+import schemas
+from app import accept_invitation
+from commands import HOME
+from database import Row
+from errors import ApiError, Conflict, Forbidden, Gone, NotFound, TooMany
+from members import FRESH_SECONDS, ApiKey, Invitation, Member, Transaction
+from models import write
+from parts.openapi import form_schemas
+from schemas import API
+from times import now
+from webhooks import local_time
+from wire import Response, operation, request, root_path, session_cookie, set_session_cookie
+
+api = Blueprint("page", __name__, url_prefix=API)
+pages = Blueprint("pages", __name__)
+SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
+STATIC = HOME / "static"
+MODULES = sorted(file.name for file in STATIC.glob("*.js") if file.name not in ("markdown.js", "marked.js"))
+TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
+
+
+def register(app: Any) -> None:
+    app.register_blueprint(api)
+    app.register_blueprint(pages)
+    app.error_pages["/enroll/"] = show_refusal
+
+
+def show_refusal(error: ApiError) -> Response:
+    """Show why a link cannot be used."""
+    return page("enroll.html", error.status, error.headers, refused=str(error))
+
+
+def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
+    """Return an HTML page, which may load only its own scripts and styles."""
+    nonce = secrets.token_urlsafe(16)
+    workspace, server = request().config["WORKSPACE"], request().config["SERVER"]
+    values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
+    values |= {"base_url": server["base_url"], "sign_out": server["sign_out_url"], "root": root_path()}
+    values |= {"static": f"{root_path()}/static/{static_version()}", "is_mailed": Invitation.is_mailed}
+    with request().app.app_context():
+        html = render_template(template, nonce=nonce, api=API, **values)
+    styles = values.get("styles", f"'nonce-{nonce}'")
+    policy = (
+        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; "
+        f"img-src 'self' data: blob:; font-src 'self'; manifest-src 'self'; style-src 'self' {styles}; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+    return Response(html.encode(), status, {**headers, **(more or {})}, "text/html; charset=utf-8")
+
+
+OF_A_LINK: Row = {"gives": "text/html", "reads": "nothing", "role": None}
+
+
+@pages.get("/enroll/<string:token>")
+@operation(**OF_A_LINK, raises=(Gone,))
+def show_enrollment(token: str) -> Response:
+    """Show the page of a link, with a button to join or to sign in."""
+    # With no-referrer, browsers send the form's origin as null, as they may do for pages of other sites.
+    referrer = {"Referrer-Policy": "same-origin"}
+    invitation = Invitation.open(token)
+    return page(
+        "enroll.html", more=referrer, invitation=invitation, until=local_time(invitation["expires_at"])
+    )
+
+
+@pages.post("/enroll/<string:token>")
+@operation(**OF_A_LINK, status=303, raises=(Forbidden, Gone), headers=("Location", "Set-Cookie"))
+def join(transaction: Transaction, token: str) -> Response:
+    """Use an enrollment or sign-in link: start a session, and redirect to the board."""
+    if request().is_foreign_form():  # login CSRF: the victim would work as another member
+        raise Forbidden("a page of another site has sent this form; open the link itself")
+    accept_invitation(transaction, token)
+    start_session_of(transaction)
+    headers = request().success_headers | {"Location": f"{root_path()}/"}
+    return Response(b"", 303, headers, "text/html; charset=utf-8")
+
+
+@pages.get("/")
+@operation(reads="nothing", role=None)
+def show_board() -> Response:
+    """Show the board in a browser, and the addresses of this service to other programs."""
+    base_url = request().config["SERVER"]["base_url"]
+    if dict(request().accept_mimetypes).get("text/html"):
+        values: Row = {"modules": MODULES, "schemas": form_schemas(base_url), "now": now()}
+        shown = sign_in_by_proxy() or page("board.html", more=request().success_headers, **values)
+    else:
+        name = request().config["WORKSPACE"]["name"]
+        text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
+        text += f"Health: {base_url}{API}/health\n"
+        shown = Response(text.encode(), content_type="text/plain; charset=utf-8")
+    shown.headers["Vary"] = "Accept"
+    return shown
+
+
+def send_file(folder: Path, name: str, **options: Any) -> Any:
+    """Return the response with a page's file."""
+    environ = request().environ
+    try:
+        return send_from_directory(folder, name, environ, **options)
+    except OverflowError:  # from werkzeug, for an invalid date, which has to be ignored (RFC 9110, 13.1.3)
+        environ |= {"HTTP_IF_MODIFIED_SINCE": "", "HTTP_IF_RANGE": "", "HTTP_RANGE": ""}
+        return send_from_directory(folder, name, environ, **options)
+
+
+@cache
+def static_version() -> str:
+    """Return a digest of the board's files, which is a part of their addresses."""
+    contents = [file.name.encode() + file.read_bytes() for file in sorted(STATIC.iterdir())]
+    return sha256(b"".join(contents)).hexdigest()[:16]
+
+
+@cache
+def packed(name: str) -> bytes:
+    """Return a file of the board as gzip; compressed once."""
+    return gzip.compress((STATIC / name).read_bytes(), mtime=0)
+
+
+@pages.get("/static/<string:version>/<string:name>")
+@operation(reads="nothing", role=None)
+def show_static_file(version: str, name: str) -> Any:
+    """Serve a file of the board, which browsers cache: after an upgrade its address is another."""
+    if version != static_version():  # the page was loaded before an upgrade
+        return send_file(STATIC, name)
+    kept = {"Cache-Control": f"public, max-age={365 * 86400}, immutable", "Vary": "Accept-Encoding"}
+    if name in PACKED and request().accept_encodings.quality("gzip"):
+        return Response(packed(name), 200, kept | {"Content-Encoding": "gzip"}, PACKED[name])
+    sent = send_file(STATIC, name)
+    sent.headers.update(kept)
+    return sent
+
+
+# Signs in a browser's User-Agent, and the names that people know; the first sign found counts.
+BROWSERS = {"Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox"}
+BROWSERS |= {"FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari"}
+SYSTEMS = {"iPhone": "iPhone", "iPad": "iPad", "Android": "Android", "CrOS": "ChromeOS"}
+SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
+
+
+@api.post("/session")
+@operation(schemas.SessionInput(), schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
+def start_session(transaction: Transaction, api_key: str) -> Row:
+    """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
+    transaction.actor = request().identify(api_key)
+    request().app.count(request())
+    return start_session_of(transaction)
+
+
+def start_session_of(transaction: Transaction) -> Row:
+    """Start a session for the actor. Its key is in the cookie and nowhere else."""
+    key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
+    set_session_cookie(secret, key["expires_at"])
+    return {"member": Member.shown(key["member"]["id"]), "key": key}
+
+
+def sign_in_by_proxy() -> Response | None:
+    """Start or renew the session of the proxy's user; return a page to show instead of the board, if any."""
+    current, email = request(), request().proxy_user
+    if not email or current.method == "HEAD":
+        return None
+    with suppress(ValidationError):
+        email = schemas.Email().deserialize(email)
+    member = Member.by_email.one(email=email) or {}
+    if member.get("status") != Member.ACTIVE:
+        return page("enroll.html", 403, stranger=email, owners=Member.active_owners.all())
+    key = current.cookies.get(session_cookie(current.config["SERVER"]["base_url"]), "")
+    session = ApiKey.caller(key, "session") or {}
+    is_theirs = session.get("id") == member["id"]
+    if is_theirs and session["key_signed_in_at"] > now(-FRESH_SECONDS / 2):
+        return None
+    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # browsers do not send the cookie then
+        return page("again.html")
+    with write(request_id=current.request_id) as transaction:  # no other GET writes
+        transaction.actor = current.caller = Member.active(member["id"])
+        if is_theirs:
+            ApiKey.set_columns(session["key_id"], signed_in_at=transaction.at)
+        else:
+            start_session_of(transaction)
+    return None
+
+
+def browser_name(agent: str) -> str:
+    """Return a short name for a browser, such as "Firefox on Linux"."""
+    browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
+    system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
+    return f"{browser} on {system}" if system else browser
+
+
+@api.post("/session/link")
+@operation(schemas.MAIL_LINK, schemas.ASKED, status=202, role=None, raises=(Conflict, TooMany))
+def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
+    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
+    if not Invitation.is_mailed:
+        raise Conflict("this server sends no mail; ask an owner or admin for a link")
+    if not (verdict := request().app.link_limit.hit(request().client_address)).allowed:
+        raise TooMany(verdict.seconds)
+    Invitation.asked.add(email)
+    return {"email": email}
+
+
+@api.delete("/session")
+@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), scope="read")
+def end_session(transaction: Transaction, made: str = "false") -> Row:
+    """Sign out: end the cookie's session; made=true also revokes what was made in it. A key gets a 409."""
+    if "HTTP_AUTHORIZATION" in request().environ:
+        raise Conflict("the key in the Authorization header is not a session; revoke it by DELETE /keys/:id")
+    id = transaction.actor["key_id"]
+    ApiKey.end(transaction, id, made == "true")
+    set_session_cookie("", transaction.at)
+    return {"id": id, "revoked": True}
+
+
+@api.get("/docs")
+@operation(gives="text/html", role=None)
+def get_docs() -> Response:
+    """Show this document as a page on which you can try requests."""
+    return page("docs.html", styles="'unsafe-inline'")
+
+
+@api.get("/docs/<string:name>")
+@operation(role=None)
+def get_docs_file(name: str) -> Any:
+    """Serve a file of the documentation's page."""
+    if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
+        raise NotFound("file")
+    return send_file(SWAGGER_UI, name, max_age=86400)
