@@ -4,34 +4,20 @@ SQLite chooses the index. If no index serves both the filters and the order, it 
 whole, which is cheap; `bench/` measures every pair of filters in every order.
 """
 
-import math
 import re
 import sqlite3
 from functools import lru_cache, reduce
 from operator import add
 from typing import Any
 
-from peewee import OP, SQL, Case, Expression, Query, Select, fn
+from peewee import SQL, Case, Query, Select, fn
 
-from database import PAGE_BYTES, Row, Statement, caseless, columns, db, fold, json_object, placeholder, rowid
+from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, placeholder, rowid
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
-from members import HIDDEN_DAYS, Activity, ApiKey, Member
-from models import (
-    MAX_LISTED,
-    ON_TODAY,
-    PRIORITIES,
-    Blocker,
-    Comment,
-    Milestone,
-    Notice,
-    Project,
-    Task,
-    TaskCount,
-    each,
-    newest_of,
-)
-from times import first_id, now
+from members import ApiKey, Member
+from models import PRIORITIES, Blocker, Comment, Milestone, Project, Task, TaskCount, each
+from times import now
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 OTHER_PROJECTS = "you see other projects than before; begin again without after"
@@ -252,95 +238,8 @@ def _filtered(tasks: Any, filters: frozenset[str], passes_many: bool = False) ->
     return tasks.where(*conditions) if names else tasks
 
 
-# The filters of the history.
-ACTIVITY_FILTERS: dict[str, Expression] = {
-    "before": Activity.id < placeholder("before"),
-    "since": Activity.created_at >= placeholder("since"),
-    "from_id": Activity.id >= placeholder("from_id"),  # so that no activity older than `since` is read
-    "until": Activity.created_at <= placeholder("until"),
-    "before_id": Activity.id < placeholder("before_id"),
-    "actor_id": Activity.actor == placeholder("actor_id"),
-    "key": Activity.key.in_(
-        ApiKey.select(ApiKey.id).where(placeholder("key").in_((ApiKey.id, ApiKey.prefix)))
-    ),
-    "action": Activity.action == placeholder("action"),
-    "entity": Activity.entity == placeholder("entity"),
-    "task_id": Activity.task_id == placeholder("task_id"),
-    "of_tasks": Activity.task_id.is_null(False),
-}
-
-
-@lru_cache(maxsize=128)
-def activities(filters: frozenset[str]) -> Statement:
-    """Return the statement for the newest activities that pass these filters."""
-    return Statement(Activity.select_newest(*(ACTIVITY_FILTERS[name] for name in sorted(filters))))
-
-
-def history_page(*, limit: int, **filters: Any) -> Row:
-    """Return a page of the history, newest first. The filters (`ACTIVITY_FILTERS`) combine."""
-    if since := filters.get("since"):
-        filters["from_id"] = first_id(since)
-    if until := filters.get("until"):  # an id is made up to a minute after its transaction's time
-        filters["before_id"] = first_id(until, 60)
-    if isinstance(number := filters.get("task_id"), int):
-        gone = Activity.deletion_of.one(number=number, most=1) or {"task_id": None}
-        filters["task_id"] = Task.by_number.value(number=number) or gone["task_id"]
-    rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
-    shown, pagination = newest_of(rows, limit)
-    return {"activity": shown, "pagination": pagination}
-
-
 # The lists of `/today`.
 TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
-MOST_TODAY = 50  # entries of a kind
-_last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
-_task = Task.select(rowid(Task), SQL("NULL").alias("said"))
-_mine = Notice.select().where(Notice.member == placeholder("member_id"))
-
-
-def _quote(table: Any, author: Any, text: Any, id: Any, quoted: Any) -> Query:
-    """Return a SELECT of the author and the beginning of a text of the row with the id `quoted`."""
-    said = {"author_id": author, "created_at": table.created_at}
-    said |= {"id": id, "excerpt": fn.SUBSTR(text, 1, MAX_LISTED)}
-    return table.select(json_object(said)).where(table.id == quoted)
-
-
-def _today(chosen: Any, *order: Any) -> Statement:
-    """Return the statement for the top tasks of a subquery, each with what was `said` or a last comment."""
-    said = SQL('"chosen"."said"')
-    comment = _quote(Comment, Comment.author, Comment.content, Comment.id, fn.COALESCE(said, _last))
-    description = _quote(Notice, Notice.actor, Task.description, Notice.comment, said)
-    task = json_object({name: Task._meta.columns[name] for name in TODAY.split()})
-    shown = [fn.JSON(task).alias("task"), fn.JSON(fn.COALESCE(comment, description)).alias("comment")]
-    return Statement(Task.in_order(chosen.order_by(*order).limit(MOST_TODAY), shown))
-
-
-# The id of the comment that was said, or of the notice about a description.
-_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, Notice.id))]).alias("said")
-_noticed = _mine.select(rowid(Task), _said).join(Task, on=(Notice.task == Task.id)).group_by(Notice.task)
-_noticed = _noticed.where(Notice.is_awake, (Notice.reason == "mentioned") | FILTERS["archived"])
-NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in ON_TODAY.items()}
-_due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
-_due &= (Task.status != "review") & FILTERS["assignee_id"]
-_due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))
-DUE = _today(_task.where(_due), Task.due_date, Task.id)
-# Tasks that agents have moved, among the latest tasks in progress of members with keys for agents.
-_keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
-_is_move = (Activity.task_id == Task.id) & (Activity.action == "moved") & Activity.is_hidden.is_null()
-_moved_by = Activity.select(Activity.key).where(_is_move).order_by(Activity.id.desc()).limit(1)
-_held = (Task.status == "in_progress") & Task.assignee.in_(_keys.select(ApiKey.member))
-_recent = _task.where(_held).order_by(SQL("+updated_at DESC"))  # "+": not by the index of all changes
-_work = Task.in_order(_recent.limit(2 * MOST_TODAY), [rowid(Task), SQL("said")])
-_work = _work.where(Expression(_moved_by, OP.IN, _keys), FILTERS["archived"])
-WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
-
-
-def today(member_id: str, until: str) -> Row:
-    """Return what waits for a member until this time, by kind, and what agents are working on."""
-    mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
-    lists: Row = {kind: tasks.all(**mine) for kind, tasks in NOTICED.items()}
-    soon = [one for one in Meeting.of(member_id) if one["when"] == "upcoming" and one["starts_at"] <= until]
-    return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 
 # The columns that `/changes` shows: each table's own, except the content of a whiteboard, which may be large.
@@ -356,99 +255,7 @@ SHOWN: dict[Any, Query] = {
 OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for table, shown in SHOWN.items()}
 
 
-def _made(*tables: Any) -> Statement:
-    """Return the statement for all objects of these kinds, as the activities of their creation, in order."""
-    rows = []
-    for table in tables:
-        entry = {"entity": f"'{table.NOUN}'", "action": "'created'"}
-        named = [SQL(value).alias(name) for name, value in entry.items()]
-        made = table.select(table.id, table.id.alias("entity_id"), *named)  # indexes hold no more
-        rows.append(made.where(table.id > placeholder("after")))
-    return Statement(reduce(add, rows).order_by(SQL("id")).limit(placeholder("most")))
-
-
-MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
-
 # Which of these ids a viewer may name in a request that writes.
 _named: list[Any] = [table.select_stored() for table in (Task, Comment, Member, ApiKey)]
 _named = [rows.select(rows.model.id).where(rows.model.id.in_(each("ids"))) for rows in _named]
 NAMED = Statement(reduce(add, _named))
-
-
-def change_page(
-    *, limit: int, of_tasks: bool, seen_since: str | None, since: str = "", after: tuple | None = None
-) -> Row:
-    """Return a page of the changes after a cursor or `since` a time, in the order of commits.
-
-    Without either, list all objects. A cursor holds two ids: of the last activity that was reported, and of
-    the newest when it was made. If one of them is missing now, a backup was restored or old activity deleted.
-    Then the client has to begin again: `Gone` is raised, as for a cursor that is older than `seen_since`, the
-    caller's `projects_since`. While all objects are being listed, a cursor also holds the id of the last one.
-    """
-    with db.viewed_by(None):  # cursors name activities that a viewer does not see
-        newest = Activity.newest.value()
-        reported, newest_then, listed = after or (newest, newest, "0")
-        first = first_id(max(since, seen_since or "")) if since else ""
-        if first and not after:
-            reported, listed = Activity.before.value(id=first), None
-        positions = [Activity.position.value(id=id) for id in (reported, newest_then)]
-        if reported is None and Member.before.value(id=first) is None:  # the workspace is younger
-            positions[0] = 0
-        is_forgotten = Activity.forgotten.value(after=reported, until=first_id(now(-HIDDEN_DAYS * 86400)))
-    if is_forgotten or None in positions:
-        raise Gone("a backup was restored, or later changes were deleted; begin again without after")
-    if after and seen_since and reported < first_id(seen_since):
-        raise Gone(OTHER_PROJECTS)
-    if listed:
-        entries = MADE[of_tasks].all(after=listed, most=limit + 1)
-    else:
-        entries = Activity.following.all(position=positions[0], most=limit + 1, of_tasks=of_tasks)
-    page, more = entries[:limit], len(entries) > limit
-    changes, end = _changes_by(page), page[-1]["id"] if page else newest
-    if changes is None:
-        same: Row = {"of_tasks": of_tasks, "seen_since": seen_since, "since": since, "after": after}
-        return change_page(limit=limit // 2, **same)
-    with db.viewed_by(None):
-        cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
-    shown = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
-    return {"changes": changes, "pagination": shown}
-
-
-def _changes_by(entries: list[Row]) -> list[Row] | None:
-    """Return each object once that these activities changed, and the tasks that they block or release.
-
-    Return None if there are several activities and their objects have over `PAGE_BYTES`.
-    """
-    changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
-    new, blocking, released, come = set(), [], [], []
-    for entry in entries:
-        key, fields = (entry["entity"], entry["entity_id"]), entry.get("changes", {})
-        changed.pop(key, None)
-        changed[key] = entry
-        released += fields.get("blocks", [[]])[0]
-        if entry["action"] == "created":
-            new.add(key)
-        elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
-            blocking.append(entry["number"])
-        if fields.get("project_id", [""])[0] is None:  # the viewer did not see the task before
-            come.append(entry["entity_id"])
-    affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
-    for row in affected:
-        changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
-    for row in Comment.of_tasks.all(ids=come) if come else ():
-        changed.setdefault(("comment", row["id"]), entries[-1] | {"action": "updated"})
-    left = PAGE_BYTES if len(entries) > 1 else math.inf
-    for kind, statement in OBJECTS.items():
-        if ids := [id for name, id in changed if name == kind]:
-            rows, left = statement.some(left, ids=ids)
-            if left < 0:
-                return None
-            objects |= {(kind, row["id"]): row for row in rows}
-    changes = []
-    for (kind, id), entry in changed.items():
-        if (row := objects.get((kind, id))) or entry["action"] == "deleted":
-            number = {"number": (row or entry)["number"]} if kind == "task" else {}
-            action = "deleted" if row is None else "created" if (kind, id) in new else "updated"
-            at = {"action": action, "at": (row | entry if row else entry)["created_at"]}
-            changes.append({"kind": kind, "id": id, **number, **at, "object": row})
-    return changes

@@ -1,5 +1,8 @@
 """A member's calendar: its link, and the due tasks and meetings for calendar programs."""
 
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 import werkzeug
@@ -9,9 +12,11 @@ import limits
 import schemas
 from database import Row, db
 from errors import not_found
-from meetings import calendar
+from meetings import Meeting
 from members import CALENDAR, ApiKey, Transaction
+from models import MAX_LISTED, Task
 from schemas import API
+from times import local, now
 from wire import operation, request
 
 api = Blueprint("calendar", __name__, url_prefix=API)
@@ -24,6 +29,58 @@ def register(app: Any) -> None:
 
 
 CALENDAR_TYPE = "text/calendar; charset=utf-8"
+
+
+# In every calendar, since one without any component is not valid (RFC 5545, section 3.6).
+UTC_ZONE = "BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD DTSTART:19700101T000000 TZOFFSETFROM:+0000"
+UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
+CALENDAR_TIME = "%Y%m%dT%H%M%SZ"
+
+
+def calendar(member_id: str, config: Mapping[str, Any]) -> bytes:
+    """Return the member's due tasks and meetings as an iCalendar file (RFC 5545)."""
+    base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
+    since, until = now(-28 * 86400), now(365 * 86400)
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tasks//EN", f"X-WR-CALNAME:{_escaped(name)}"]
+    lines += ["REFRESH-INTERVAL;VALUE=DURATION:PT1H", "X-PUBLISHED-TTL:PT1H"]  # or it is read once a week
+    lines += UTC_ZONE.split()
+    for task in Task.of_calendar.all(member_id=member_id, since=since, until=until):
+        day = local(task["due_date"]).date()
+        days = [f"DTSTART;VALUE=DATE:{day:%Y%m%d}", f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}"]
+        lines += _entry(task, f"{base_url}/#task={task['number']}", "", *days, "TRANSP:TRANSPARENT")
+    for meeting in Meeting.of_member.all(member_id=member_id):
+        if meeting["starts_at"] > until or (meeting["ends_at"] or meeting["starts_at"]) < since:
+            continue
+        names = ("starts_at", "ends_at" if meeting["ends_at"] else "starts_at")
+        starts, ends = (_second(meeting[name]) for name in names)
+        ends += timedelta(hours=ends == starts)  # calendars show nothing that has no duration
+        times = [f"DTSTART:{starts:{CALENDAR_TIME}}", f"DTEND:{ends:{CALENDAR_TIME}}"]
+        times.append(f"LOCATION:{_escaped(meeting['location'] or '')}")
+        text = (meeting["description"] or "")[:MAX_LISTED]
+        lines += _entry(meeting, f"{base_url}/#view=meetings", text, *times)
+    # A line has at most 75 bytes, and does not end within a character (section 3.1).
+    folded = [b"\r\n ".join(re.findall(rb".{1,74}(?![\x80-\xbf])", line.encode())) for line in lines]
+    return b"\r\n".join([*folded, b"END:VCALENDAR", b""])
+
+
+def _entry(row: Row, link: str, text: str, *more: str) -> list[str]:
+    """Return the lines of an entry. The description repeats the link, since some calendars show no other."""
+    made, changed = _second(row["created_at"]), _second(row["updated_at"])
+    named = [f"UID:{row['id']}", f"SUMMARY:{_escaped(row['title'])}", f"URL:{link}"]
+    named += [f"DTSTAMP:{changed:{CALENDAR_TIME}}", f"LAST-MODIFIED:{changed:{CALENDAR_TIME}}"]
+    named.append(f"SEQUENCE:{(changed - made) // timedelta(seconds=1)}")
+    described = _escaped(f"{text}\n\n{link}".lstrip())
+    return ["BEGIN:VEVENT", *named, f"DESCRIPTION:{described}", *more, "END:VEVENT"]
+
+
+def _second(time: str) -> datetime:
+    return datetime.fromisoformat(time[:19])
+
+
+def _escaped(text: str) -> str:
+    """Return the text as a value of iCalendar, without the control characters that are not allowed."""
+    text = re.sub("\r\n?|[\n\x85\u2028\u2029]", r"\\n", re.sub(r"([\\;,])", r"\\\1", text))
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
 
 
 @api.post("/calendar")

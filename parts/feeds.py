@@ -1,17 +1,22 @@
 """What happened: the history for people, and the changes and events for programs that follow them."""
 
-from functools import partial
+import math
+from functools import lru_cache, partial, reduce
+from operator import add
 from typing import Any
 
 from flask import Blueprint
+from peewee import SQL, Expression
 
 import schemas
-from database import Row
+from database import PAGE_BYTES, Row, Statement, db, placeholder
 from errors import Gone
-from lists import change_page, history_page
-from models import Notice, Task
+from lists import OBJECTS, OTHER_PROJECTS, SHOWN
+from members import HIDDEN_DAYS, Activity, ApiKey, Member
+from models import Blocker, Comment, Notice, Task, newest_of
 from outbox import Event
 from schemas import API
+from times import first_id, now
 from wire import awaited, operation, request, search
 
 api = Blueprint("feeds", __name__, url_prefix=API)
@@ -19,6 +24,137 @@ api = Blueprint("feeds", __name__, url_prefix=API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
+
+
+# The filters of the history.
+ACTIVITY_FILTERS: dict[str, Expression] = {
+    "before": Activity.id < placeholder("before"),
+    "since": Activity.created_at >= placeholder("since"),
+    "from_id": Activity.id >= placeholder("from_id"),  # so that no activity older than `since` is read
+    "until": Activity.created_at <= placeholder("until"),
+    "before_id": Activity.id < placeholder("before_id"),
+    "actor_id": Activity.actor == placeholder("actor_id"),
+    "key": Activity.key.in_(
+        ApiKey.select(ApiKey.id).where(placeholder("key").in_((ApiKey.id, ApiKey.prefix)))
+    ),
+    "action": Activity.action == placeholder("action"),
+    "entity": Activity.entity == placeholder("entity"),
+    "task_id": Activity.task_id == placeholder("task_id"),
+    "of_tasks": Activity.task_id.is_null(False),
+}
+
+
+@lru_cache(maxsize=128)
+def activities(filters: frozenset[str]) -> Statement:
+    """Return the statement for the newest activities that pass these filters."""
+    return Statement(Activity.select_newest(*(ACTIVITY_FILTERS[name] for name in sorted(filters))))
+
+
+def history_page(*, limit: int, **filters: Any) -> Row:
+    """Return a page of the history, newest first. The filters (`ACTIVITY_FILTERS`) combine."""
+    if since := filters.get("since"):
+        filters["from_id"] = first_id(since)
+    if until := filters.get("until"):  # an id is made up to a minute after its transaction's time
+        filters["before_id"] = first_id(until, 60)
+    if isinstance(number := filters.get("task_id"), int):
+        gone = Activity.deletion_of.one(number=number, most=1) or {"task_id": None}
+        filters["task_id"] = Task.by_number.value(number=number) or gone["task_id"]
+    rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
+    shown, pagination = newest_of(rows, limit)
+    return {"activity": shown, "pagination": pagination}
+
+
+def _made(*tables: Any) -> Statement:
+    """Return the statement for all objects of these kinds, as the activities of their creation, in order."""
+    rows = []
+    for table in tables:
+        entry = {"entity": f"'{table.NOUN}'", "action": "'created'"}
+        named = [SQL(value).alias(name) for name, value in entry.items()]
+        made = table.select(table.id, table.id.alias("entity_id"), *named)  # indexes hold no more
+        rows.append(made.where(table.id > placeholder("after")))
+    return Statement(reduce(add, rows).order_by(SQL("id")).limit(placeholder("most")))
+
+
+MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
+
+
+def change_page(
+    *, limit: int, of_tasks: bool, seen_since: str | None, since: str = "", after: tuple | None = None
+) -> Row:
+    """Return a page of the changes after a cursor or `since` a time, in the order of commits.
+
+    Without either, list all objects. A cursor holds two ids: of the last activity that was reported, and of
+    the newest when it was made. If one of them is missing now, a backup was restored or old activity deleted.
+    Then the client has to begin again: `Gone` is raised, as for a cursor that is older than `seen_since`, the
+    caller's `projects_since`. While all objects are being listed, a cursor also holds the id of the last one.
+    """
+    with db.viewed_by(None):  # cursors name activities that a viewer does not see
+        newest = Activity.newest.value()
+        reported, newest_then, listed = after or (newest, newest, "0")
+        first = first_id(max(since, seen_since or "")) if since else ""
+        if first and not after:
+            reported, listed = Activity.before.value(id=first), None
+        positions = [Activity.position.value(id=id) for id in (reported, newest_then)]
+        if reported is None and Member.before.value(id=first) is None:  # the workspace is younger
+            positions[0] = 0
+        is_forgotten = Activity.forgotten.value(after=reported, until=first_id(now(-HIDDEN_DAYS * 86400)))
+    if is_forgotten or None in positions:
+        raise Gone("a backup was restored, or later changes were deleted; begin again without after")
+    if after and seen_since and reported < first_id(seen_since):
+        raise Gone(OTHER_PROJECTS)
+    if listed:
+        entries = MADE[of_tasks].all(after=listed, most=limit + 1)
+    else:
+        entries = Activity.following.all(position=positions[0], most=limit + 1, of_tasks=of_tasks)
+    page, more = entries[:limit], len(entries) > limit
+    changes, end = _changes_by(page), page[-1]["id"] if page else newest
+    if changes is None:
+        same: Row = {"of_tasks": of_tasks, "seen_since": seen_since, "since": since, "after": after}
+        return change_page(limit=limit // 2, **same)
+    with db.viewed_by(None):
+        cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
+    shown = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
+    return {"changes": changes, "pagination": shown}
+
+
+def _changes_by(entries: list[Row]) -> list[Row] | None:
+    """Return each object once that these activities changed, and the tasks that they block or release.
+
+    Return None if there are several activities and their objects have over `PAGE_BYTES`.
+    """
+    changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
+    new, blocking, released, come = set(), [], [], []
+    for entry in entries:
+        key, fields = (entry["entity"], entry["entity_id"]), entry.get("changes", {})
+        changed.pop(key, None)
+        changed[key] = entry
+        released += fields.get("blocks", [[]])[0]
+        if entry["action"] == "created":
+            new.add(key)
+        elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
+            blocking.append(entry["number"])
+        if fields.get("project_id", [""])[0] is None:  # the viewer did not see the task before
+            come.append(entry["entity_id"])
+    affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
+    for row in affected:
+        changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
+    for row in Comment.of_tasks.all(ids=come) if come else ():
+        changed.setdefault(("comment", row["id"]), entries[-1] | {"action": "updated"})
+    left = PAGE_BYTES if len(entries) > 1 else math.inf
+    for kind, statement in OBJECTS.items():
+        if ids := [id for name, id in changed if name == kind]:
+            rows, left = statement.some(left, ids=ids)
+            if left < 0:
+                return None
+            objects |= {(kind, row["id"]): row for row in rows}
+    changes = []
+    for (kind, id), entry in changed.items():
+        if (row := objects.get((kind, id))) or entry["action"] == "deleted":
+            number = {"number": (row or entry)["number"]} if kind == "task" else {}
+            action = "deleted" if row is None else "created" if (kind, id) in new else "updated"
+            at = {"action": action, "at": (row | entry if row else entry)["created_at"]}
+            changes.append({"kind": kind, "id": id, **number, **at, "object": row})
+    return changes
 
 
 @api.get("/tasks/<task:id>/activity")

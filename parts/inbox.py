@@ -4,12 +4,14 @@ from functools import partial
 from typing import Any
 
 from flask import Blueprint
+from peewee import OP, SQL, Case, Expression, Query, fn
 
 import schemas
-from database import Row
-from lists import today
-from members import Transaction
-from models import Notice
+from database import Row, Statement, json_object, placeholder, rowid
+from lists import FILTERS, TODAY
+from meetings import Meeting
+from members import Activity, ApiKey, Transaction
+from models import MAX_LISTED, ON_TODAY, Comment, Notice, Task
 from schemas import API
 from times import local, now
 from wire import awaited, operation, request
@@ -19,6 +21,57 @@ api = Blueprint("inbox", __name__, url_prefix=API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
+
+
+MOST_TODAY = 50  # entries of a kind
+_last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
+_task = Task.select(rowid(Task), SQL("NULL").alias("said"))
+_mine = Notice.select().where(Notice.member == placeholder("member_id"))
+
+
+def _quote(table: Any, author: Any, text: Any, id: Any, quoted: Any) -> Query:
+    """Return a SELECT of the author and the beginning of a text of the row with the id `quoted`."""
+    said = {"author_id": author, "created_at": table.created_at}
+    said |= {"id": id, "excerpt": fn.SUBSTR(text, 1, MAX_LISTED)}
+    return table.select(json_object(said)).where(table.id == quoted)
+
+
+def _today(chosen: Any, *order: Any) -> Statement:
+    """Return the statement for the top tasks of a subquery, each with what was `said` or a last comment."""
+    said = SQL('"chosen"."said"')
+    comment = _quote(Comment, Comment.author, Comment.content, Comment.id, fn.COALESCE(said, _last))
+    description = _quote(Notice, Notice.actor, Task.description, Notice.comment, said)
+    task = json_object({name: Task._meta.columns[name] for name in TODAY.split()})
+    shown = [fn.JSON(task).alias("task"), fn.JSON(fn.COALESCE(comment, description)).alias("comment")]
+    return Statement(Task.in_order(chosen.order_by(*order).limit(MOST_TODAY), shown))
+
+
+# The id of the comment that was said, or of the notice about a description.
+_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, Notice.id))]).alias("said")
+_noticed = _mine.select(rowid(Task), _said).join(Task, on=(Notice.task == Task.id)).group_by(Notice.task)
+_noticed = _noticed.where(Notice.is_awake, (Notice.reason == "mentioned") | FILTERS["archived"])
+NOTICED = {kind: _today(_noticed.where(waits), fn.MIN(Notice.id)) for kind, waits in ON_TODAY.items()}
+_due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
+_due &= (Task.status != "review") & FILTERS["assignee_id"]
+_due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))
+DUE = _today(_task.where(_due), Task.due_date, Task.id)
+# Tasks that agents have moved, among the latest tasks in progress of members with keys for agents.
+_keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
+_is_move = (Activity.task_id == Task.id) & (Activity.action == "moved") & Activity.is_hidden.is_null()
+_moved_by = Activity.select(Activity.key).where(_is_move).order_by(Activity.id.desc()).limit(1)
+_held = (Task.status == "in_progress") & Task.assignee.in_(_keys.select(ApiKey.member))
+_recent = _task.where(_held).order_by(SQL("+updated_at DESC"))  # "+": not by the index of all changes
+_work = Task.in_order(_recent.limit(2 * MOST_TODAY), [rowid(Task), SQL("said")])
+_work = _work.where(Expression(_moved_by, OP.IN, _keys), FILTERS["archived"])
+WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
+
+
+def today(member_id: str, until: str) -> Row:
+    """Return what waits for a member until this time, by kind, and what agents are working on."""
+    mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
+    lists: Row = {kind: tasks.all(**mine) for kind, tasks in NOTICED.items()}
+    soon = [one for one in Meeting.of(member_id) if one["when"] == "upcoming" and one["starts_at"] <= until]
+    return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 
 @api.get("/inbox")

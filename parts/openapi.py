@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,6 +14,7 @@ from werkzeug.routing import Rule
 
 import gateway
 import schemas
+from app import parts
 from database import Row, to_json
 from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
@@ -248,7 +250,8 @@ def enumerations() -> dict[tuple[str, ...], str]:
     If another enumeration has that name, it is the schema's whole name: `TaskQueryStatus`, `KeyShownScope`.
     """
     names: dict[tuple[str, ...], str] = {}
-    for kind in [*vars(schemas).values(), *vars(gateway).values()]:
+    modules = (schemas, *(part for part in parts() if hasattr(part, "api")), gateway)
+    for kind in chain(*(vars(module).values() for module in modules)):
         if isinstance(kind, type) and issubclass(kind, Strict | Shown):
             owner = re.sub("(Input|Query|Shown)$", "", kind.__name__)
             whole = f"{owner}Shown" if kind.__name__ == owner else kind.__name__

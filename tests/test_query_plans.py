@@ -10,10 +10,12 @@ from harness import Server, invoke, tables
 
 from database import Statement, statement, views
 from gateway import Flow, FlowTask
-from lists import DUE, MADE, NOTICED, OBJECTS, WORK, _page, _total, activities
+from lists import OBJECTS, _page, _total
 from members import Activity, ApiKey, Invitation
 from models import Blocker, Milestone, Notice, Task
 from outbox import Delivery, Webhook
+from parts.feeds import MADE, activities
+from parts.inbox import DUE, NOTICED, WORK
 from wire import StoredAnswer
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
