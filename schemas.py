@@ -20,7 +20,7 @@ import outbox
 import times
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import either
-from lists import OBJECTS, SORTS, TODAY
+from lists import SORTS
 from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
 
@@ -33,7 +33,6 @@ email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()
 email_validator.GLOBALLY_DELIVERABLE = email_validator.CHECK_DELIVERABILITY = False
 
 MAX_METADATA = 64 * 1024  # bytes, serialised
-MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 MAX_TEXT = 50_000
 MAX_TITLE = 500
 IDEMPOTENCY_KEY = "[!-~]{1,255}"  # visible ASCII characters
@@ -174,14 +173,6 @@ class TaskReference(fields.Field):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int | str:
         is_number = type(value) is int and 1 <= value <= MAX_SAFE_INTEGER
         return value if is_number else Id(error_messages=self.error_messages).deserialize(value)
-
-
-class QueryTaskReference(TaskReference):
-    """The number or the id of a task in a query, where the number is text."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int | str:
-        is_number = re.fullmatch(self.NUMBER, value)
-        return super()._deserialize(int(value) if is_number else value, *arguments, **options)
 
 
 class Instant(fields.String):
@@ -347,26 +338,6 @@ class JSONBoolean(fields.Boolean):
         return value
 
 
-class UploadedFile(fields.Field):
-    """A file in a form, loaded as `filename`, `content_type` and `data`."""
-
-    default_error_messages = {**MESSAGES, "invalid": "must be a file"}
-    described = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        if isinstance(value, str):
-            raise self.make_error("invalid")
-        # Old browsers send whole paths; only the last part is the file's name.
-        filename = re.split(r"[/\\]", value.filename or "")[-1]
-        try:
-            filename = Name(255).deserialize(filename)
-        except ValidationError as error:
-            raise ValidationError(f"its name {error.messages[0]}") from error
-        kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
-        # Unlike read(), getvalue() makes no copy of a file that may be large.
-        return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
-
-
 # Bodies and queries ---------------------------------------------------------------------------
 
 
@@ -433,35 +404,6 @@ class TaskDetailsInput(TaskInput):
     def _one_place(self, data: dict, **_: Any) -> None:
         if {"after", "before"} <= data.keys():
             raise ValidationError("must not be combined with after", "before")
-
-
-TASKS_AT_ONCE = validate.Length(1, 100, error="must be 1 to {max} tasks")
-
-
-class TaskBatch(Strict):
-    tasks = ListOf(fields.Nested(lambda: CREATE_TASK), "tasks", TASKS_AT_ONCE, required=True)
-
-    EXAMPLE = {"tasks": [TaskInput.CREATED]}
-
-    def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> None:
-        """Name each field by its task: `tasks[3].title`."""
-        problems = error.messages_dict.get("tasks", [])
-        if isinstance(problems, dict):
-            del error.messages_dict["tasks"]
-            error.messages_dict.update({f"tasks[{index}]": inner for index, inner in problems.items()})
-
-
-class TaskChanges(Strict):
-    tasks = ListOf(TaskReference(), "tasks' numbers or ids", TASKS_AT_ONCE, required=True)
-    changes = fields.Nested(lambda: CHANGE_TASK, required=True)
-    versions = fields.Dict(
-        fields.String(),
-        JSONInteger(1, MAX_SAFE_INTEGER),
-        error_messages={**MESSAGES, "invalid": "must be an object of versions"},
-        **doc("The versions that tasks must have, by number or id as in `tasks`."),
-    )
-
-    EXAMPLE = {"tasks": [7, 8], "changes": {"status": "done"}, "versions": {"7": 3}}
 
 
 class Cursor(fields.String):
@@ -536,32 +478,6 @@ class CommentInput(Strict):
     EXAMPLE = {"content": "A first version is on the whiteboard."}
 
 
-class ClaimInput(Strict):
-    END = "After this time the task is given back, unless you claim it again before."
-    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, **doc(END))
-
-    EXAMPLE = {"minutes": 30}
-
-
-class InboxReadInput(Strict):
-    until = Id(**doc("This notification and all older ones."))
-    task_id = Id(**doc("All notifications about this task."))
-
-    @validates_schema
-    def _one_of_both(self, data: dict, **_: Any) -> None:
-        if len(data) != 1:
-            raise ValidationError("send either until or task_id", "until")
-
-    EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
-
-
-class SnoozeInput(Strict):
-    task_id = Id(required=True)
-    until = Instant(required=True, allow_none=True, **doc("Null brings the task back."))
-
-    EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
-
-
 def each_once(values: list[Any]) -> None:
     """Raise `ValidationError` if a list names a project twice."""
     if len({str(value).lower() for value in values}) < len(values):
@@ -597,12 +513,6 @@ class KeyInput(Strict):
     EXAMPLE = {"name": "CI", "scope": "read", "expires_at": "2027-12-01"}
 
 
-class SessionInput(Strict):
-    api_key = Text(255, required=True)
-
-    EXAMPLE = {"api_key": "tms_…"}
-
-
 class ProjectInput(Strict):
     name = Name(required=True)
     description = Description()
@@ -614,15 +524,6 @@ class ProjectInput(Strict):
 
 class ProjectUpdate(ProjectInput):
     owner_id = Id()  # unlike on create it must not be null: a project always has an owner
-
-
-class MilestoneInput(Strict):
-    title = Text(MAX_TITLE, required=True)
-    description = Description()
-    due_date = Instant(ends_day=True, allow_none=True)
-    closed = JSONBoolean()
-
-    EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
 
 CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": models.PRIORITIES}
@@ -657,57 +558,12 @@ _task |= {
 }
 _task |= {"completed_at": _time, "attachments": ListOf(fields.Nested(Strict.from_dict(_file)), "files")}
 _task |= {"comments": ListOf(fields.Nested(Strict.from_dict(_made | _comment)), "comments")}
-IMPORTS: dict[str, Schema] = {
-    "project": ProjectInput.from_dict({**_made, "owner": _person})(exclude=["owner_id"]),
-    "milestone": MilestoneInput.from_dict(_made | _named | {"closed_at": _time})(exclude=["closed"]),
-    "task": TaskInput.from_dict(_task)(exclude=["assignee_id"]),
-}
-
-
-class MeetingInput(Strict):
-    title = Text(MAX_TITLE, required=True)
-    description = Description()
-    location = Text(MAX_TITLE, allow_none=True)
-    project_id = Id(allow_none=True)
-    starts_at = Instant(required=True)
-    ends_at = Instant(allow_none=True)
-    participant_ids = ListOf(
-        Id(error_messages={"null": "must be a UUID"}),
-        "ids",
-        validate.Length(max=500, error="must be at most {max} members"),
-        allow_none=True,
-    )
-
-    EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
-
-
-class WhiteboardInput(Strict):
-    title = Text(MAX_TITLE, required=True)
-    project_id = Id(allow_none=True)
-    content = JSONObject(MAX_CONTENT)
-
-    EXAMPLE = {"title": "Ideas", "content": {"shapes": []}}
 
 
 class DeliveryQuery(PageQuery):
     status = Choice(outbox.DELIVERY_STATUSES)
     webhook_id = Id()
     event = Choice(ALL_EVENTS)
-
-
-class HistoryQuery(Strict):
-    limit = QueryInteger(1, 100, load_default=20)
-    before = Id()
-    since = Instant()
-    until = Instant(ends_day=True)
-    actor_id = Id()
-    key = Text(36, **doc("The id or the prefix of an API key."))
-    action = Choice(members.ACTIONS)
-
-
-class ActivityQuery(HistoryQuery):
-    entity = Choice(members.ENTITIES)
-    task = QueryTaskReference(attribute="task_id", **doc("A task, which may be deleted."))
 
 
 NOTHING = Strict()
@@ -720,29 +576,14 @@ OTHERS = "; PATCH /tasks/:id/details accepts more fields"
 UPDATE_TASK = TaskInput(only=UPDATED, partial=True, when=" on update", more=OTHERS)
 PLACE = ("after", "before")
 UPDATE_TASK_DETAILS = TaskDetailsInput(only=UPDATED + DETAILS + PLACE, partial=True, when=" on update")
-COPY_TASK = TaskInput(only=["title"], partial=True, when=" for a copy")
-CHANGE_TASK: TaskInput = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on update")
-PUT_TASK = TaskInput(exclude=["external_id"])
-EXTERNAL_ID = TaskInput(only=["external_id"])
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
-INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
-LIST_INBOX = Strict.from_dict(INBOX_QUERY)()
 INVITE_MEMBER = MemberInput(exclude=["mail"])
-MAIL_LINK = MemberInput(only=["email"])
 CREATE_KEY = KeyInput()
 CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
 LIST_PROJECTS = Strict.from_dict({"status": Choice(models.PROJECT_STATUSES)})()
 REVOKE = Strict.from_dict({"made": Choice(("true", "false"))})()
 DELETE_PROJECT = Strict.from_dict({"force": Choice(("true", "false"))})()
-CREATE_MILESTONE = MilestoneInput(exclude=["closed"], when=" on create")
-UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
-EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WAIT}
-LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
-CHANGE_CURSOR = Cursor(f"({Id.PATTERN.pattern})_({Id.PATTERN.pattern})(?:_({Id.PATTERN.pattern}))?")
-CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": Instant(), "wait": WAIT}
-CHANGE_QUERY |= {"limit": QueryInteger(1, 100, load_default=100), "include": Choice(["inbox"])}
-LIST_CHANGES = Strict.from_dict(CHANGE_QUERY)()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
@@ -928,11 +769,7 @@ KeyShown = shown(
     creator=ProfileShown | None,
 )
 NewKeyShown = answer_with("NewKey", secret=True, key=KeyShown, api_key=str)
-CalendarShown = answer_with("Calendar", secret=True, url=str)
-CalendarRevokedShown = answer_with("CalendarRevoked", revoked=bool)
 MeShown = answer_with("Me", member=MemberShown, key=KeyShown)
-# The cookie contains the secret.
-SessionShown = answer_with("Session", secret=True, member=MemberShown, key=KeyShown)
 COUNTS = {name: int for name in ("total", *models.STATUSES, "overdue")}
 StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=float)
 ProjectShown = shown(
@@ -946,15 +783,9 @@ ListedProjectShown = answer_with(
     base=ProjectShown,
     description_cut=(bool, f"Whether this list shows only its first {models.MAX_LISTED} characters."),
 )
-MilestoneShown = shown(
-    models.Milestone,
-    "id title due_date closed_at project_id description stats created_at updated_at",
-    stats=ProgressShown,
-)
 WhiteboardSummaryShown = shown(
     meetings.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
 )
-WhiteboardShown = shown(meetings.Whiteboard, "id title project_id updated_at updated_by content created_at")
 DeletedShown = answer_with("Deleted", id=Id, deleted=bool)
 RevokedShown = answer_with("Revoked", id=Id, revoked=bool)
 UrgentTaskShown = answer_with(
@@ -973,13 +804,6 @@ ActivityShown = shown(
     changes=(dict, CHANGES),
     via=(str | None, VIA),
 )
-HistoryShown = answer_with(
-    "History",
-    base=ActivityShown,
-    action=Choice(members.ACTIONS),
-    task_id=(Id | None, "The task, or the comment's task. It may be deleted."),
-    number=(int | None, "The task's number."),
-)
 HistoryPaginationShown = answer_with("HistoryPagination", limit=int, has_more=bool, next_before=Id | None)
 CallerShown = answer_with("Caller", base=ProfileShown, scope=Choice(members.SCOPES))
 SystemShown = answer_with(
@@ -996,7 +820,6 @@ ContextShown = answer_with(
 )
 WaitingShown = answer_with("Waiting", pending=int, failing_endpoints=int)
 MailShown = answer_with("Mail", is_sent=bool, unreached=int)
-ASKED = answer_with("Asked", email=str)
 ChecksShown = answer_with(
     "Checks",
     database=str,
@@ -1012,23 +835,6 @@ HealthShown = answer_with(
     uptime_seconds=int,
     checks=ChecksShown,
 )
-WebhookShown = shown(
-    outbox.Webhook,
-    "id name url header_name events state reason failures first_failure_at last_error open_until pending"
-    " created_at updated_at",
-    events=[str],
-    pending=int,
-)
-DeliveryShown = shown(
-    outbox.Delivery,
-    "id webhook_id webhook event_id event status attempts next_at leased_until last_status last_error"
-    " duration_ms delivered_at created_at waits_for",
-    webhook=str,
-    event_id=str,
-    event=str,
-    waits_for=(Id | None, "The delivery that has to be sent before."),
-)
-DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
 ListedEventShown = answer_with(
     "ListedEvent",
     id=str,
@@ -1038,53 +844,12 @@ ListedEventShown = answer_with(
     actor=ProfileShown | None,  # null if time caused it, as for a due date
     request_id=str,
 )
-EventPaginationShown = answer_with("EventPagination", limit=int, has_more=bool, next_after=str | None)
 TASKS = answer_with("TaskList", tasks=[ListedTaskShown], pagination=TaskPaginationShown)
-LabelShown = answer_with("Label", label=str, count=int)
-LABELS = answer_with("LabelList", labels=[LabelShown])
-CHANGED_TASKS = answer_with("ChangedTaskList", tasks=[TaskShown])
-CREATED_TASKS = answer_with("CreatedTaskList", tasks=[TaskShown])
 COMMENTS = answer_with("CommentList", comments=[CommentShown], pagination=HistoryPaginationShown)
-NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
-NoticeShown = shown(
-    models.Notice,
-    "id reason excerpt created_at read_at snoozed_until actor task",
-    actor=ProfileShown | None,
-    task=NoticeTaskShown,
-)
-INBOX = answer_with("Inbox", notices=[NoticeShown], unread=int, pagination=HistoryPaginationShown)
-INBOX_READ = answer_with("InboxRead", read=int)
-SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
-TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
-SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", id=Id | None, excerpt=str)
-TodayEntryShown = answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
-TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
-TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=[MeetingShown])
 MEETINGS = answer_with("MeetingList", meetings=[MeetingShown])
 MEMBERS = answer_with("MemberList", members=[MemberShown])
 PROJECTS = answer_with("ProjectList", projects=[ListedProjectShown])
-MILESTONES = answer_with("MilestoneList", milestones=[MilestoneShown])
-WHITEBOARDS = answer_with("WhiteboardList", whiteboards=[WhiteboardSummaryShown])
-ATTACHMENTS = answer_with("AttachmentList", attachments=[AttachmentShown])
 KEYS = answer_with("KeyList", keys=[KeyShown])
-WEBHOOKS = answer_with("WebhookList", webhooks=[WebhookShown], mail=MailShown)
-DELIVERIES = answer_with("DeliveryList", deliveries=[DeliveryShown], pagination=PaginationShown)
-ChangeShown = answer_with(
-    "Change",
-    optional=("number",),
-    kind=Choice(OBJECTS),
-    id=Id,
-    number=(int, "A task's number."),
-    action=Choice(("created", "updated", "deleted")),
-    at=Moment,
-    object=(dict | None, "Its own columns as they are now; null if it was deleted."),
-)
-ChangePaginationShown = answer_with("ChangePagination", next_after=str, has_more=bool)
-CHANGED_INBOX = (INBOX, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
-CHANGE_LIST: dict[str, Any] = {"changes": [ChangeShown], "pagination": ChangePaginationShown}
-CHANGED = answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
-HISTORY = answer_with("ActivityList", activity=[HistoryShown], pagination=HistoryPaginationShown)
-LISTED_EVENTS = answer_with("EventList", events=[ListedEventShown], pagination=EventPaginationShown)
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),

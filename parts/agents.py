@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import Blueprint
 
+import models
 import schemas
 from app import OF_A_CHANGE, announce_edit
 from database import Row
@@ -11,7 +12,7 @@ from errors import Conflict, Invalid, PreconditionFailed
 from members import Transaction
 from models import Task
 from repeat import next_dates
-from schemas import API
+from schemas import API, JSONInteger, Strict, doc
 from wire import expected_versions, operation
 
 api = Blueprint("agents", __name__, url_prefix=API)
@@ -19,6 +20,13 @@ api = Blueprint("agents", __name__, url_prefix=API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
+
+
+class ClaimInput(Strict):
+    END = "After this time the task is given back, unless you claim it again before."
+    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, **doc(END))
+
+    EXAMPLE = {"minutes": 30}
 
 
 @api.post("/tasks/<task:id>/skip")
@@ -33,9 +41,7 @@ def skip_task(transaction: Transaction, id: str) -> Row:
 
 
 @api.post("/tasks/<task:id>/claim")
-@operation(
-    schemas.ClaimInput(), schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)}
-)
+@operation(ClaimInput(), schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)})
 def claim_task(transaction: Transaction, id: str, minutes: int | None = None) -> Row:
     """Claim an unassigned task in `todo`: it becomes yours and in progress, with `minutes` for that time."""
     return announce_edit(transaction, *Task.claim(transaction, id, expected_versions(), minutes))

@@ -9,13 +9,12 @@ import werkzeug
 from flask import Blueprint
 
 import limits
-import schemas
 from database import Row, db
 from errors import not_found
 from meetings import Meeting
 from members import CALENDAR, ApiKey, Transaction
 from models import MAX_LISTED, Task
-from schemas import API
+from schemas import API, answer_with
 from times import local, now
 from wire import operation, request
 
@@ -83,8 +82,12 @@ def _escaped(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
 
 
+CalendarShown = answer_with("Calendar", secret=True, url=str)
+CalendarRevokedShown = answer_with("CalendarRevoked", revoked=bool)
+
+
 @api.post("/calendar")
-@operation(gives=schemas.CalendarShown, status=201)
+@operation(gives=CalendarShown, status=201)
 def link_calendar(transaction: Transaction) -> Row:
     """Make the link of your calendar, which is shown only here. It replaces the old link."""
     key, base_url = ApiKey.link_calendar(transaction), request().config["SERVER"]["base_url"]
@@ -92,7 +95,7 @@ def link_calendar(transaction: Transaction) -> Row:
 
 
 @api.delete("/calendar")
-@operation(gives=schemas.CalendarRevokedShown)
+@operation(gives=CalendarRevokedShown)
 def unlink_calendar(transaction: Transaction) -> Row:
     """Revoke the link of your calendar, if there is one."""
     return {"revoked": ApiKey.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at) > 0}

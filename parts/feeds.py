@@ -1,6 +1,7 @@
 """What happened: the history for people, and the changes and events for programs that follow them."""
 
 import math
+import re
 from functools import lru_cache, partial, reduce
 from operator import add
 from typing import Any
@@ -8,14 +9,32 @@ from typing import Any
 from flask import Blueprint
 from peewee import SQL, Expression
 
-import schemas
+import members
 from database import PAGE_BYTES, Row, Statement, db, placeholder
 from errors import Gone
 from lists import OBJECTS, OTHER_PROJECTS, SHOWN
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import Blocker, Comment, Notice, Task, newest_of
 from outbox import Event
-from schemas import API
+from parts.inbox import INBOX
+from schemas import (
+    API,
+    WAIT,
+    ActivityShown,
+    Choice,
+    Cursor,
+    HistoryPaginationShown,
+    Id,
+    Instant,
+    ListedEventShown,
+    Moment,
+    QueryInteger,
+    Strict,
+    TaskReference,
+    Text,
+    answer_with,
+    doc,
+)
 from times import first_id, now
 from wire import awaited, operation, request, search
 
@@ -157,8 +176,63 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
     return changes
 
 
+class QueryTaskReference(TaskReference):
+    """The number or the id of a task in a query, where the number is text."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int | str:
+        is_number = re.fullmatch(self.NUMBER, value)
+        return super()._deserialize(int(value) if is_number else value, *arguments, **options)
+
+
+class HistoryQuery(Strict):
+    limit = QueryInteger(1, 100, load_default=20)
+    before = Id()
+    since = Instant()
+    until = Instant(ends_day=True)
+    actor_id = Id()
+    key = Text(36, **doc("The id or the prefix of an API key."))
+    action = Choice(members.ACTIONS)
+
+
+class ActivityQuery(HistoryQuery):
+    entity = Choice(members.ENTITIES)
+    task = QueryTaskReference(attribute="task_id", **doc("A task, which may be deleted."))
+
+
+EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WAIT}
+LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
+CHANGE_CURSOR = Cursor(f"({Id.PATTERN.pattern})_({Id.PATTERN.pattern})(?:_({Id.PATTERN.pattern}))?")
+CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": Instant(), "wait": WAIT}
+CHANGE_QUERY |= {"limit": QueryInteger(1, 100, load_default=100), "include": Choice(["inbox"])}
+LIST_CHANGES = Strict.from_dict(CHANGE_QUERY)()
+HistoryShown = answer_with(
+    "History",
+    base=ActivityShown,
+    action=Choice(members.ACTIONS),
+    task_id=(Id | None, "The task, or the comment's task. It may be deleted."),
+    number=(int | None, "The task's number."),
+)
+EventPaginationShown = answer_with("EventPagination", limit=int, has_more=bool, next_after=str | None)
+ChangeShown = answer_with(
+    "Change",
+    optional=("number",),
+    kind=Choice(OBJECTS),
+    id=Id,
+    number=(int, "A task's number."),
+    action=Choice(("created", "updated", "deleted")),
+    at=Moment,
+    object=(dict | None, "Its own columns as they are now; null if it was deleted."),
+)
+ChangePaginationShown = answer_with("ChangePagination", next_after=str, has_more=bool)
+CHANGED_INBOX = (INBOX, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
+CHANGE_LIST: dict[str, Any] = {"changes": [ChangeShown], "pagination": ChangePaginationShown}
+CHANGED = answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
+HISTORY = answer_with("ActivityList", activity=[HistoryShown], pagination=HistoryPaginationShown)
+LISTED_EVENTS = answer_with("EventList", events=[ListedEventShown], pagination=EventPaginationShown)
+
+
 @api.get("/tasks/<task:id>/activity")
-@operation(schemas.ActivityQuery(exclude=["task"]), schemas.HISTORY)
+@operation(ActivityQuery(exclude=["task"]), HISTORY)
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
     Task.stored(id)
@@ -166,7 +240,7 @@ def list_task_activity(id: str, **filters: Any) -> Row:
 
 
 @api.get("/activity")
-@operation(schemas.ActivityQuery(), schemas.HISTORY)
+@operation(ActivityQuery(), HISTORY)
 def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first. Clients see only tasks and comments."""
     if request().caller["role"] == "client":
@@ -177,7 +251,7 @@ def list_activity(**filters: Any) -> Row:
 
 
 @api.get("/changes")
-@operation(schemas.LIST_CHANGES, schemas.CHANGED, raises=(Gone,))
+@operation(LIST_CHANGES, CHANGED, raises=(Gone,))
 def list_changes(wait: int, include: str = "", **query: Any) -> Row:
     """List the changes after a cursor or since a time, or all objects. `wait` waits for a change."""
 
@@ -191,7 +265,7 @@ def list_changes(wait: int, include: str = "", **query: Any) -> Row:
 
 
 @api.get("/events")
-@operation(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
+@operation(LIST_EVENTS, LISTED_EVENTS, role="admin")
 def list_events(wait: int, **query: Any) -> Row:
     """List the events in order: all that are kept, or those `after` one or `since` a time; `wait` for one."""
     return awaited(wait, partial(Event.page, **query), lambda page: page["events"], role="admin")

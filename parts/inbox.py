@@ -4,15 +4,30 @@ from functools import partial
 from typing import Any
 
 from flask import Blueprint
+from marshmallow import ValidationError, validates_schema
 from peewee import OP, SQL, Case, Expression, Query, fn
 
+import models
 import schemas
 from database import Row, Statement, json_object, placeholder, rowid
 from lists import FILTERS, TODAY
 from meetings import Meeting
 from members import Activity, ApiKey, Transaction
 from models import MAX_LISTED, ON_TODAY, Comment, Notice, Task
-from schemas import API
+from schemas import (
+    API,
+    WAIT,
+    HistoryPaginationShown,
+    Id,
+    Instant,
+    MeetingShown,
+    ProfileShown,
+    QueryInteger,
+    Strict,
+    answer_with,
+    doc,
+    shown,
+)
 from times import local, now
 from wire import awaited, operation, request
 
@@ -74,8 +89,46 @@ def today(member_id: str, until: str) -> Row:
     return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 
+class InboxReadInput(Strict):
+    until = Id(**doc("This notification and all older ones."))
+    task_id = Id(**doc("All notifications about this task."))
+
+    @validates_schema
+    def _one_of_both(self, data: dict, **_: Any) -> None:
+        if len(data) != 1:
+            raise ValidationError("send either until or task_id", "until")
+
+    EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
+
+
+class SnoozeInput(Strict):
+    task_id = Id(required=True)
+    until = Instant(required=True, allow_none=True, **doc("Null brings the task back."))
+
+    EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
+
+
+INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
+LIST_INBOX = Strict.from_dict(INBOX_QUERY)()
+NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
+NoticeShown = shown(
+    models.Notice,
+    "id reason excerpt created_at read_at snoozed_until actor task",
+    actor=ProfileShown | None,
+    task=NoticeTaskShown,
+)
+INBOX = answer_with("Inbox", notices=[NoticeShown], unread=int, pagination=HistoryPaginationShown)
+INBOX_READ = answer_with("InboxRead", read=int)
+SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
+TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
+SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", id=Id | None, excerpt=str)
+TodayEntryShown = answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
+TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
+TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=[MeetingShown])
+
+
 @api.get("/inbox")
-@operation(schemas.LIST_INBOX, schemas.INBOX)
+@operation(LIST_INBOX, INBOX)
 def list_inbox(wait: int, **page: Any) -> Row:
     """List your notifications, newest first, and how many are unread. `wait` waits for an unread one."""
     read = partial(Notice.page, request().caller["id"], **page)
@@ -83,7 +136,7 @@ def list_inbox(wait: int, **page: Any) -> Row:
 
 
 @api.post("/inbox/read")
-@operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
+@operation(InboxReadInput(), INBOX_READ, scope="agent")
 def read_inbox(transaction: Transaction, **which: str) -> Row:
     """Mark your notifications as read: up to one of them, or all of one task."""
     reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
@@ -91,14 +144,14 @@ def read_inbox(transaction: Transaction, **which: str) -> Row:
 
 
 @api.post("/inbox/snooze")
-@operation(schemas.SnoozeInput(), schemas.SNOOZED, scope="agent")
+@operation(SnoozeInput(), SNOOZED, scope="agent")
 def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
     """Put a task off until a time, in your inbox and in `/today`. Null brings it back."""
     return Notice.snooze(transaction, task_id, until)
 
 
 @api.get("/today")
-@operation(gives=schemas.TODAY_SHOWN)
+@operation(gives=TODAY_SHOWN)
 def get_today() -> Row:
     """Show what waits for you, today's meetings, and the tasks that agents are working on."""
     day = local(now()).date().isoformat()

@@ -22,7 +22,7 @@ from errors import ApiError, Conflict, Forbidden, Gone, NotFound, TooMany
 from members import FRESH_SECONDS, ApiKey, Invitation, Member, Transaction
 from models import write
 from parts.openapi import form_schemas
-from schemas import API
+from schemas import API, KeyShown, MemberInput, MemberShown, Strict, Text, answer_with
 from times import now
 from webhooks import local_time
 from wire import Response, operation, request, root_path, session_cookie, set_session_cookie
@@ -67,6 +67,18 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
 
 
 OF_A_LINK: Row = {"gives": "text/html", "reads": "nothing", "role": None}
+
+
+class SessionInput(Strict):
+    api_key = Text(255, required=True)
+
+    EXAMPLE = {"api_key": "tms_…"}
+
+
+MAIL_LINK = MemberInput(only=["email"])
+# The cookie contains the secret.
+SessionShown = answer_with("Session", secret=True, member=MemberShown, key=KeyShown)
+ASKED = answer_with("Asked", email=str)
 
 
 @pages.get("/enroll/<string:token>")
@@ -155,7 +167,7 @@ SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
 
 
 @api.post("/session")
-@operation(schemas.SessionInput(), schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
+@operation(SessionInput(), SessionShown, status=201, role=None, headers=("Set-Cookie",))
 def start_session(transaction: Transaction, api_key: str) -> Row:
     """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
     transaction.actor = request().identify(api_key)
@@ -204,7 +216,7 @@ def browser_name(agent: str) -> str:
 
 
 @api.post("/session/link")
-@operation(schemas.MAIL_LINK, schemas.ASKED, status=202, role=None, raises=(Conflict, TooMany))
+@operation(MAIL_LINK, ASKED, status=202, role=None, raises=(Conflict, TooMany))
 def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
     """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
     if not Invitation.is_mailed:

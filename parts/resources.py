@@ -3,14 +3,32 @@
 from typing import Any
 
 from flask import Blueprint
+from marshmallow import validate
 
+import meetings
+import models
 import schemas
 from app import OF_A_NEW_ROW
 from database import Row
 from meetings import Meeting, Whiteboard
 from members import Transaction
 from models import Milestone, Project
-from schemas import API
+from schemas import (
+    API,
+    MAX_TITLE,
+    Description,
+    Id,
+    Instant,
+    JSONBoolean,
+    JSONObject,
+    ListOf,
+    ProgressShown,
+    Strict,
+    Text,
+    WhiteboardSummaryShown,
+    answer_with,
+    shown,
+)
 from webhooks import announce
 from wire import operation
 
@@ -21,15 +39,63 @@ def register(app: Any) -> None:
     app.register_blueprint(api)
 
 
+MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
+
+
+class MilestoneInput(Strict):
+    title = Text(MAX_TITLE, required=True)
+    description = Description()
+    due_date = Instant(ends_day=True, allow_none=True)
+    closed = JSONBoolean()
+
+    EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
+
+
+class MeetingInput(Strict):
+    title = Text(MAX_TITLE, required=True)
+    description = Description()
+    location = Text(MAX_TITLE, allow_none=True)
+    project_id = Id(allow_none=True)
+    starts_at = Instant(required=True)
+    ends_at = Instant(allow_none=True)
+    participant_ids = ListOf(
+        Id(error_messages={"null": "must be a UUID"}),
+        "ids",
+        validate.Length(max=500, error="must be at most {max} members"),
+        allow_none=True,
+    )
+
+    EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
+
+
+class WhiteboardInput(Strict):
+    title = Text(MAX_TITLE, required=True)
+    project_id = Id(allow_none=True)
+    content = JSONObject(MAX_CONTENT)
+
+    EXAMPLE = {"title": "Ideas", "content": {"shapes": []}}
+
+
+CREATE_MILESTONE = MilestoneInput(exclude=["closed"], when=" on create")
+MilestoneShown = shown(
+    models.Milestone,
+    "id title due_date closed_at project_id description stats created_at updated_at",
+    stats=ProgressShown,
+)
+WhiteboardShown = shown(meetings.Whiteboard, "id title project_id updated_at updated_by content created_at")
+MILESTONES = answer_with("MilestoneList", milestones=[MilestoneShown])
+WHITEBOARDS = answer_with("WhiteboardList", whiteboards=[WhiteboardSummaryShown])
+
+
 @api.get("/projects/<id>/milestones")
-@operation(gives=schemas.MILESTONES)
+@operation(gives=MILESTONES)
 def list_milestones(id: str) -> Row:
     """List the milestones of a project by date."""
     return {"milestones": Milestone.of(id)}
 
 
 @api.post("/projects/<id>/milestones")
-@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown, **OF_A_NEW_ROW, collection="/milestones")
+@operation(CREATE_MILESTONE, MilestoneShown, **OF_A_NEW_ROW, collection="/milestones")
 def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
     Project.stored(id)
@@ -37,14 +103,14 @@ def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 
 @api.get("/milestones/<id>")
-@operation(gives=schemas.MilestoneShown)
+@operation(gives=MilestoneShown)
 def get_milestone(id: str) -> Row:
     """Show a milestone."""
     return Milestone.shown(id)
 
 
 @api.patch("/milestones/<id>")
-@operation(schemas.MilestoneInput(partial=True), schemas.MilestoneShown, role="member")
+@operation(MilestoneInput(partial=True), MilestoneShown, role="member")
 def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a milestone. Fields that are not sent stay as they are."""
     return Milestone.edit(transaction, id, fields)
@@ -58,7 +124,7 @@ def delete_milestone(transaction: Transaction, id: str) -> None:
 
 
 @api.post("/meetings")
-@operation(schemas.MeetingInput(), schemas.MeetingShown, **OF_A_NEW_ROW)
+@operation(MeetingInput(), schemas.MeetingShown, **OF_A_NEW_ROW)
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting. You are its organizer."""
     return Meeting.add(transaction, **fields)
@@ -72,7 +138,7 @@ def get_meeting(id: str) -> Row:
 
 
 @api.patch("/meetings/<id>")
-@operation(schemas.MeetingInput(partial=True), schemas.MeetingShown, role="member")
+@operation(MeetingInput(partial=True), schemas.MeetingShown, role="member")
 def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a meeting, as its organizer, owner or admin. Fields that are not sent stay as they are."""
     return Meeting.edit(transaction, id, fields)
@@ -86,28 +152,28 @@ def delete_meeting(transaction: Transaction, id: str) -> None:
 
 
 @api.get("/whiteboards")
-@operation(gives=schemas.WHITEBOARDS)
+@operation(gives=WHITEBOARDS)
 def list_whiteboards() -> Row:
     """List all whiteboards without their content, the latest updated first."""
     return {"whiteboards": Whiteboard.latest.all(most=-1)}
 
 
 @api.post("/whiteboards")
-@operation(schemas.WhiteboardInput(), schemas.WhiteboardShown, **OF_A_NEW_ROW)
+@operation(WhiteboardInput(), WhiteboardShown, **OF_A_NEW_ROW)
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
     return Whiteboard.add(transaction, **fields)
 
 
 @api.get("/whiteboards/<id>")
-@operation(gives=schemas.WhiteboardShown)
+@operation(gives=WhiteboardShown)
 def get_whiteboard(id: str) -> Row:
     """Show a whiteboard."""
     return Whiteboard.shown(id)
 
 
 @api.patch("/whiteboards/<id>")
-@operation(schemas.WhiteboardInput(partial=True), schemas.WhiteboardShown, role="member")
+@operation(WhiteboardInput(partial=True), WhiteboardShown, role="member")
 def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a whiteboard. Fields that are not sent stay as they are."""
     return Whiteboard.edit(transaction, id, fields)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 from zoneinfo import ZoneInfo
 
-from marshmallow import ValidationError
+from marshmallow import Schema, ValidationError
 from peewee import JOIN, fn
 
 import schemas
@@ -24,6 +24,8 @@ from database import Row, Statement, caseless, columns, digest, json_object, pla
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
 from models import HIDDEN, Attachment, AttachmentContent, Blocker, Comment, Milestone, Project, Task
+from parts.resources import MilestoneInput
+from schemas import ProjectInput, TaskInput, _made, _named, _person, _task, _time
 from settings import read_file
 from times import first_id
 
@@ -271,9 +273,9 @@ class Import:
         for line, fields in lines:
             kind = fields.pop("kind", "task")
             with self.problems_noted(line):
-                if kind not in [*schemas.IMPORTS]:
-                    raise Invalid(("kind", f"must be one of {', '.join(schemas.IMPORTS)}"))
-                schema = schemas.IMPORTS[kind]
+                if kind not in [*IMPORTS]:
+                    raise Invalid(("kind", f"must be one of {', '.join(IMPORTS)}"))
+                schema = IMPORTS[kind]
                 for name in [name for name in fields if name not in schema.fields]:
                     del fields[name]
                     if name not in OWN:
@@ -363,7 +365,7 @@ class Import:
             return own if table is Project else None
         if own and caseless(table.stored(own)[table.TITLE]) == caseless(name):
             return own
-        new = schemas.IMPORTS[table.NOUN].load({table.TITLE: name}) | of
+        new = IMPORTS[table.NOUN].load({table.TITLE: name}) | of
         ids = self.places.get(name_of(new)) or [self.add(table, new)]
         if len(ids) > 1:
             ids = [id for id in ids if table.stored(id).get("status") != "archived"] or ids
@@ -604,3 +606,10 @@ def write_json_lines(file: IO[str], files: Path | None = None) -> None:
         file.write(f"{to_json({'kind': kind} | row).decode()}\n")
         for attachment in row.get("attachments", ()) if files else ():
             (files / attachment["id"]).write_bytes(AttachmentContent.of_attachment.value(id=attachment["id"]))
+
+
+IMPORTS: dict[str, Schema] = {
+    "project": ProjectInput.from_dict({**_made, "owner": _person})(exclude=["owner_id"]),
+    "milestone": MilestoneInput.from_dict(_made | _named | {"closed_at": _time})(exclude=["closed"]),
+    "task": TaskInput.from_dict(_task)(exclude=["assignee_id"]),
+}

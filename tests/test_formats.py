@@ -20,6 +20,7 @@ from harness import ROOT, Server, invoke
 import database
 import schemas
 from parts import formats, transfer
+from parts.transfer import IMPORTS
 
 EXPORTS = ROOT / "tests" / "exports"
 KEPT = {"title", "description", "status", "priority", "project", "milestone", "assignee", "creator", "labels"}
@@ -413,7 +414,7 @@ def test_texts_that_are_too_long_are_cut_and_reported_and_the_result_can_be_move
 def test_every_field_and_program_is_told_and_html_that_is_nested_too_deeply_stays_as_it_is():
     assert formats.markdown_of_html("<p>a" * 2000).startswith("<p>a")
     told = (ROOT / "docs" / "moving.md").read_text()
-    names = {name for schema in schemas.IMPORTS.values() for name in schema.fields} | set(transfer.EXPORTED)
+    names = {name for schema in IMPORTS.values() for name in schema.fields} | set(transfer.EXPORTED)
     assert [name for name in sorted(names) if f"`{name}`" not in told] == []
     assert re.findall("### (.*)", told.lower())[: len(formats.PROGRAMS)] == list(formats.PROGRAMS)
 
