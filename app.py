@@ -57,8 +57,29 @@ log = logging.getLogger("tasks")
 STARTED = time.monotonic()
 # What was added to the core: modules of parts/, in the order in which they are registered. The core imports
 # none of them, and works without any.
-PARTS = ("openapi", "page", "resources", "attachments", "batches", "agents", "inbox", "feeds", "deliveries")
-PARTS += ("calendar", "tools", "mail", "prometheus", "files", "demo", "throwaway")
+PARTS: tuple[str, ...] = (
+    "openapi",
+    "page",
+    "resources",
+    "attachments",
+    "batches",
+    "agents",
+    "inbox",
+    "feeds",
+)
+PARTS += (
+    "calendar",
+    "tools",
+    "deliveries",
+    "chats",
+    "listen",
+    "mail",
+    "prometheus",
+    "doctor",
+    "files",
+    "demo",
+)
+PARTS += ("throwaway",)
 CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 
 api = Blueprint("api", __name__, url_prefix=API)

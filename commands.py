@@ -4,16 +4,11 @@ import math
 import os
 import platform
 import re
-import shutil
 import signal
 import sqlite3
-import stat
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import reduce, wraps
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, check_output
@@ -21,16 +16,11 @@ from typing import Any
 
 import click
 import gunicorn.app.wsgiapp
-import requests
 from flask import current_app
 from flask.cli import with_appcontext
 from marshmallow import Schema, ValidationError
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
 
 import database
-import gateway
-import limits
 import members
 import models
 import schemas
@@ -39,18 +29,12 @@ import store
 import times
 import webhooks
 from errors import ApiError
-from outbox import Delivery, Webhook
-from settings import Unset, bootstrap_key, exposed_secrets
+from outbox import Delivery
+from settings import bootstrap_key
 from startup import bootstrap, check_webhooks, create_database
 
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
-BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
-LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
-SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
-EVENTS_SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
-# While a service is unreachable or overloaded.
-AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)
 
 cli = click.Group(
     help="Task management for a small team. `init` creates a workspace in this folder, `serve` serves it."
@@ -372,10 +356,6 @@ def project_list() -> None:
     )
 
 
-webhook_commands = click.Group("webhook", help="List, test and enable webhooks.")
-cli.add_command(webhook_commands)
-
-
 @as_click_errors(LookupError)
 def configure_webhooks() -> None:
     """Set up this process to send to the webhooks and to have links mailed. Raises `ClickException`."""
@@ -383,54 +363,6 @@ def configure_webhooks() -> None:
     webhooks.configure(check_webhooks(config), config["DELIVERY"])
     for start in current_app.starts:
         start(config, None)
-
-
-def webhook_id(name: str) -> str:
-    return find_id("webhook", "name", name, Webhook.listing())
-
-
-def send_and_report(transaction: members.Transaction, delivery_id: str) -> None:
-    """Send the delivery and print the result. Raises `ClickException` if it is not accepted."""
-    webhooks.deliver(transaction)
-    delivery = Delivery.shown(delivery_id)
-    if delivery["status"] != "delivered":
-        outcome = "it is tried again" if delivery["status"] == "pending" else f"it is {delivery['status']}"
-        raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")
-    status, milliseconds = delivery["last_status"], delivery["duration_ms"]
-    click.echo(f"{delivery['webhook']} answered {status} after {milliseconds} ms.")
-
-
-@webhook_commands.command("list")
-@in_database
-def webhook_list() -> None:
-    """List the webhooks, as of the server's start or last reload."""
-    table(
-        Webhook.listing(),
-        "NAME STATE PENDING FAILURES FAILING-SINCE LAST-ERROR NEXT-TRY REASON HEADER URL",
-        "name state pending failures first_failure_at last_error open_until reason header_name url",
-    )
-
-
-@webhook_commands.command("test")
-@click.argument("name")
-@as_option
-@in_database
-def webhook_test(name: str, email: str | None) -> None:
-    """Send a ping to the webhook NAME, and print its answer."""
-    configure_webhooks()
-    with models.write(fetch_actor(email, "admin")) as transaction:
-        delivery_id = webhooks.ping(transaction, webhook_id(name))
-    send_and_report(transaction, delivery_id)
-
-
-@webhook_commands.command("enable")
-@click.argument("name")
-@in_database
-def webhook_enable(name: str) -> None:
-    """Enable a disabled webhook; events that waited are sent first."""
-    with models.write() as transaction:
-        webhooks.enable(transaction, webhook_id(name))
-    click.echo(f"{name} is active.")
 
 
 @cli.command()
@@ -446,65 +378,6 @@ def deliver_command() -> None:
     accepted = sum(map(webhooks.drain, webhooks.due_ids()))
     pending = Delivery.pending.value()
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
-
-
-@cli.command()
-@click.argument("delivery_id")
-@in_database
-def redeliver_command(delivery_id: str) -> None:
-    """Send a delivery again, with the same id and body."""
-    configure_webhooks()
-    with models.write() as transaction:
-        webhooks.redeliver(transaction, delivery_id)
-    send_and_report(transaction, delivery_id)
-
-
-@cli.command()
-@click.option("--forward-to", "target", required=True, metavar="URL", help="The program that gets the calls.")
-@click.option("--events", "names", multiple=True, default=["*"], metavar="NAME", help="Such as task.* only.")
-@click.option("--since", type=EVENTS_SINCE, help="Begin with the events of that time, up to 30 days ago.")
-@click.option("--url", envvar="TASKS_URL", required=True, help="The service (default: TASKS_URL).")
-@click.option("--key", envvar="TASKS_KEY", required=True, help="An admin's API key (default: TASKS_KEY).")
-@as_click_errors(requests.RequestException)
-def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str, key: str) -> None:
-    """Post a service's events to a program here, until Ctrl-C.
-
-    This needs no database or configuration here, and changes nothing on the service. The calls are like a
-    webhook's. They are signed with a secret that is printed first; the same key has the same secret. Each
-    event is sent once, and the response is printed. While the service is unreachable, it is tried again.
-    """
-    signal.signal(signal.SIGINT, lambda *_: sys.exit())
-    if since and since.year == 1900:  # a time of today
-        since = datetime.combine(datetime.now(), since.time())
-    webhook = {"url": target, "format": "json", "secrets": [database.digest(f"listen {key}")]}
-    webhooks.sending.adapter = webhooks.Adapter(webhooks.tls_context(None), 1, 1)
-    query: dict[str, Any] = {"limit": 1}
-    with requests.Session() as session:
-        session.headers["Authorization"] = f"Bearer {key}"
-        while True:
-            response = session.get(f"{url.rstrip('/')}{schemas.API}/events", params=query, timeout=60)
-            if response.headers.get("Content-Type") != "application/json":
-                raise click.ClickException(f"{url} is not the address of a task service")
-            answer = response.json()
-            if not response.ok:
-                raise click.ClickException(answer["error"]["message"])
-            if "wait" not in query:  # the address is right; from now on the service is waited for
-                click.echo(f"Secret: {webhook['secrets'][0]}")
-                session.mount(url, HTTPAdapter(max_retries=AWAY))
-                begin = min(times.instant(since) if since else "9999", answer["meta"]["timestamp"])
-                query = {"limit": 100, "wait": limits.WAIT_SECONDS, "since": begin}
-                continue
-            for event in answer["data"]["events"]:
-                if any(fnmatchcase(event["event"], name) for name in names):
-                    forward(event, webhook)
-            query["after"] = answer["data"]["pagination"]["next_after"]
-
-
-def forward(event: database.Row, webhook: database.Row) -> None:
-    """Post the event once, and print the response."""
-    id, name, body = event["id"], event["event"], database.to_json(event).decode()
-    result = webhooks.send({"id": id, "event_id": id, "event": name, "body": body}, webhook, 15.0)
-    click.echo(f"{event['timestamp']} {name} {id}: {result.error or f'answered {result.status}'}")
 
 
 def exit_on_sigterm() -> None:
@@ -542,121 +415,3 @@ def restore_command(file: Path) -> None:
     if old := store.restore(file):
         click.echo(f"The replaced database is now {old}.")
     click.echo(f"{database.db.database} is restored; start the server.")
-
-
-@cli.command()
-@in_database
-def doctor() -> None:
-    """Check configuration, database, deliveries and files.
-
-    Each problem is printed in one line. If there are any, the exit code is 1.
-    """
-    config = current_app.config
-    click.echo(f"note: {about()}")
-    if not config["DELIVERY"]["sweeper"]:
-        click.echo("note: delivery.sweeper is false: claims never end, and old rows are not deleted")
-    problems = database_problems()
-    folder = Path(database.db.database).parent
-    if folder.is_dir() and (free := shutil.disk_usage(folder).free) < LEAST_FREE:
-        problems.append(f"the disk of {folder} has {free >> 20} MiB left; free some, or writes will fail")
-    for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
-        if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            problems.append(f"{path}: others can read it; run chmod 600")
-    problems += exposed_secrets(config) + gateway_problems(config)
-    for check in current_app.problems:
-        try:
-            problems += check(config)
-        except Unset as error:
-            click.echo(f"note: {error} here; the service may have it")
-        except LookupError as error:
-            problems.append(str(error))
-    for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # one by one: no note hides a problem
-        try:
-            check_webhooks(config | {"WEBHOOKS": part})
-        except Unset as error:
-            click.echo(f"note: {error} here; the service may have it")
-        except LookupError as error:
-            problems.append(str(error))
-    if sqlite3.sqlite_version_info < SAFE_SQLITE:
-        version = ".".join(map(str, SAFE_SQLITE))
-        click.echo(f"note: SQLite {sqlite3.sqlite_version}: {version} or newer fixes a very rare bug")
-    for problem, count in Counter(problems).items():
-        click.echo(f"problem: {problem}" + (f" ({count} times)" if count > 1 else ""))
-    if problems:
-        raise click.exceptions.Exit(1)
-    click.echo(f"{database.db.database} and its configuration are in order.")
-
-
-def database_problems() -> list[str]:
-    """Print notes on the database, and return its problems."""
-    problems: list[str] = []
-    try:
-        problems += store.integrity_problems()
-        if count := models.Attachment.incomplete.value():
-            problems.append(f"attachments without all of their content: {count}; restore a backup")
-        if not members.Member.active_owners.one():
-            problems.append(NO_OWNER)
-        for row in members.Member.everyone():
-            if row["kind"] == "client" and row["project_ids"] is None:
-                click.echo(f"note: {row['email']} is a client and sees all projects")
-        for row in members.Member.unreached.all(since=times.now(-86400)):
-            problems.append(f"mail to {row['email']}: {row['mail_error']}")
-        return problems + backup_problems() + delivery_problems()
-    except database.BadDatabase as error:
-        return [*problems, str(error)]
-    except database.DATABASE_ERRORS as error:
-        name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own errors
-        is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR"))
-        remedy = "restore a backup" if is_damaged else "check the space on its disk, and your permissions"
-        return [*problems, f"the database cannot be read ({error}); {remedy}"]
-
-
-def backup_problems() -> list[str]:
-    """Print the age of the newest backup, or return its problem. A new database needs no backup yet."""
-    folder, age = store.backups(), store.backup_age()
-    if age is None and os.path.lexists(folder):
-        return [f"no backup (*.db) can be seen in {folder}"]
-    if age is None:
-        text = f"no backup yet; create {folder}, and run {settings.program} backup {folder}/FILE.db"
-        return [text] if store.database_age() >= BACKUP_AGE else []
-    text = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
-    if age > BACKUP_AGE:
-        return [text]
-    click.echo(f"note: {text}")
-    return []
-
-
-def delivery_problems() -> list[str]:
-    """Print the numbers of deliveries that wait, and return a problem for each disabled webhook."""
-    if pending := Delivery.pending.value():
-        click.echo(f"note: deliveries that are pending: {pending}")
-    for row in Webhook.backlog.all():
-        for status in filter(row.get, ("refused", "waiting")):
-            number = f"deliveries to {row['name']} that are {status}: {row[status]}"
-            click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
-    problems = []
-    for webhook in Webhook.listing():
-        name, reason = webhook["name"], webhook["reason"]
-        if since := webhook["first_failure_at"]:
-            click.echo(f"note: the webhook {name} has failed since {since}: {webhook['last_error']}")
-        if webhook["state"] == "disabled" and reason != Webhook.LEFT:
-            problems.append(f"the webhook {name} is disabled ({reason}); run: webhook enable {name}")
-    return problems
-
-
-def gateway_problems(config: dict[str, Any]) -> list[str]:
-    """Print the gateway's routes and the providers of secrets, and return why routes are skipped."""
-    problems = []
-    for id, route, secret in gateway.resolved_routes(config):
-        state = "served" if isinstance(secret, str) else "unknown" if isinstance(secret, Unset) else "skipped"
-        click.echo(f"route {id}: {route['path']} for {route['session_key']}: {state}")
-        if state == "unknown":
-            click.echo(f"note: route {id}: its secret: {secret} here; the service may have it")
-        if state == "skipped":
-            problems.append(f"route {id} is skipped: its secret: {secret}")
-    for alias, provider in config["SECRETS"]["providers"].items():
-        if file := provider.get("path") or provider.get("command"):
-            path = Path(file).expanduser()
-            mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"
-            click.echo(f"provider {alias}: {path}: {mode}")
-    return problems

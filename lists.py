@@ -12,11 +12,10 @@ from typing import Any
 
 from peewee import SQL, Case, Query, Select, fn
 
-from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, placeholder, rowid
+from database import PAGE_BYTES, Row, Statement, caseless, fold, placeholder, rowid
 from errors import Gone
-from meetings import Meeting, Participant, Whiteboard
 from members import ApiKey, Member
-from models import PRIORITIES, Blocker, Comment, Milestone, Project, Task, TaskCount, each
+from models import PRIORITIES, Blocker, Comment, Project, Task, TaskCount, each
 from times import now
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
@@ -236,23 +235,6 @@ def _filtered(tasks: Any, filters: frozenset[str], passes_many: bool = False) ->
     some = names if "label" in names or passes_many else ["project_id"] if "milestone_id" in names else []
     conditions = [fn.LIKELY(FILTERS[name]) if name in some else FILTERS[name] for name in names]
     return tasks.where(*conditions) if names else tasks
-
-
-# The lists of `/today`.
-TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
-
-
-# The columns that `/changes` shows: each table's own, except the content of a whiteboard, which may be large.
-_participants = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member))
-_of_meeting = _participants.where(Participant.meeting == Meeting.id)
-SHOWN: dict[Any, Query] = {
-    Member: Member.select_shown(),
-    **{table: table.select_stored() for table in (Project, Milestone, Task)},
-    Comment: Comment.select(*columns(Comment, "search")),
-    Meeting: Meeting.select().select_extend(fn.JSON(_of_meeting).alias("participant_ids")),
-    Whiteboard: Whiteboard.select(*columns(Whiteboard, "content")),
-}
-OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for table, shown in SHOWN.items()}
 
 
 # Which of these ids a viewer may name in a request that writes.

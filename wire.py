@@ -28,7 +28,6 @@ from peewee import CompositeKey, ForeignKeyField, IntegerField, TextField
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
-from werkzeug.http import dump_cookie
 from werkzeug.urls import iri_to_uri
 from werkzeug.wsgi import get_input_stream
 
@@ -70,7 +69,7 @@ from metrics import OTHER, figures
 from models import Task, write
 from schemas import API, API_VERSION
 from settings import port_of
-from times import new_request_id, now, seconds_since
+from times import new_request_id, now
 from webhooks import deliver, emit
 
 log = logging.getLogger("tasks")
@@ -444,20 +443,6 @@ def expected_versions() -> frozenset[str] | None:
     tags = request().if_match
     named = {re.split("[-;]+(?=[a-z])", str(tag))[0] for tag in tags.as_set(include_weak=True)} - {"*"}
     return frozenset(["*"] if tags.star_tag else named)
-
-
-def set_session_cookie(key: str, expires_at: str) -> None:
-    """Set the cookie with a session's key, which neither scripts nor other sites can read."""
-    request().success_headers["Set-Cookie"] = dump_cookie(
-        session_cookie(request().config["SERVER"]["base_url"]),
-        key,
-        max_age=max(0, -round(seconds_since(expires_at))),
-        path=root_path() or "/",
-        secure=request().base_origin.startswith("https:"),
-        httponly=True,
-        sync_expires=False,
-        samesite="Strict",
-    )
 
 
 def success(data: Row, status: int) -> Response:

@@ -2,11 +2,16 @@
 
 from typing import Any
 
+import click
 from flask import Blueprint
 
+import members
+import models
 import outbox
 import schemas
+import webhooks
 from app import mail_state
+from commands import as_option, cli, configure_webhooks, fetch_actor, find_id, in_database, table
 from database import Row
 from errors import Conflict
 from members import Transaction
@@ -41,6 +46,69 @@ DeliveryShown = shown(
 DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
 WEBHOOKS = answer_with("WebhookList", webhooks=[WebhookShown], mail=MailShown)
 DELIVERIES = answer_with("DeliveryList", deliveries=[DeliveryShown], pagination=PaginationShown)
+
+
+webhook_commands = click.Group("webhook", help="List, test and enable webhooks.")
+cli.add_command(webhook_commands)
+
+
+def webhook_id(name: str) -> str:
+    return find_id("webhook", "name", name, Webhook.listing())
+
+
+def send_and_report(transaction: members.Transaction, delivery_id: str) -> None:
+    """Send the delivery and print the result. Raises `ClickException` if it is not accepted."""
+    webhooks.deliver(transaction)
+    delivery = Delivery.shown(delivery_id)
+    if delivery["status"] != "delivered":
+        outcome = "it is tried again" if delivery["status"] == "pending" else f"it is {delivery['status']}"
+        raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")
+    status, milliseconds = delivery["last_status"], delivery["duration_ms"]
+    click.echo(f"{delivery['webhook']} answered {status} after {milliseconds} ms.")
+
+
+@webhook_commands.command("list")
+@in_database
+def webhook_list() -> None:
+    """List the webhooks, as of the server's start or last reload."""
+    table(
+        Webhook.listing(),
+        "NAME STATE PENDING FAILURES FAILING-SINCE LAST-ERROR NEXT-TRY REASON HEADER URL",
+        "name state pending failures first_failure_at last_error open_until reason header_name url",
+    )
+
+
+@webhook_commands.command("test")
+@click.argument("name")
+@as_option
+@in_database
+def webhook_test(name: str, email: str | None) -> None:
+    """Send a ping to the webhook NAME, and print its answer."""
+    configure_webhooks()
+    with models.write(fetch_actor(email, "admin")) as transaction:
+        delivery_id = webhooks.ping(transaction, webhook_id(name))
+    send_and_report(transaction, delivery_id)
+
+
+@webhook_commands.command("enable")
+@click.argument("name")
+@in_database
+def webhook_enable(name: str) -> None:
+    """Enable a disabled webhook; events that waited are sent first."""
+    with models.write() as transaction:
+        webhooks.enable(transaction, webhook_id(name))
+    click.echo(f"{name} is active.")
+
+
+@cli.command()
+@click.argument("delivery_id")
+@in_database
+def redeliver_command(delivery_id: str) -> None:
+    """Send a delivery again, with the same id and body."""
+    configure_webhooks()
+    with models.write() as transaction:
+        webhooks.redeliver(transaction, delivery_id)
+    send_and_report(transaction, delivery_id)
 
 
 @api.get("/webhooks")

@@ -7,14 +7,15 @@ from operator import add
 from typing import Any
 
 from flask import Blueprint
-from peewee import SQL, Expression
+from peewee import SQL, Expression, Query, fn
 
 import members
-from database import PAGE_BYTES, Row, Statement, db, placeholder
+from database import PAGE_BYTES, Row, Statement, columns, db, placeholder
 from errors import Gone
-from lists import OBJECTS, OTHER_PROJECTS, SHOWN
+from lists import OTHER_PROJECTS
+from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
-from models import Blocker, Comment, Notice, Task, newest_of
+from models import Blocker, Comment, Milestone, Notice, Project, Task, each, newest_of
 from outbox import Event
 from parts.inbox import INBOX
 from schemas import (
@@ -43,6 +44,19 @@ api = Blueprint("feeds", __name__, url_prefix=API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
+
+
+# The columns that `/changes` shows: each table's own, except the content of a whiteboard, which may be large.
+_participants = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member))
+_of_meeting = _participants.where(Participant.meeting == Meeting.id)
+SHOWN: dict[Any, Query] = {
+    Member: Member.select_shown(),
+    **{table: table.select_stored() for table in (Project, Milestone, Task)},
+    Comment: Comment.select(*columns(Comment, "search")),
+    Meeting: Meeting.select().select_extend(fn.JSON(_of_meeting).alias("participant_ids")),
+    Whiteboard: Whiteboard.select(*columns(Whiteboard, "content")),
+}
+OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for table, shown in SHOWN.items()}
 
 
 # The filters of the history.

@@ -10,7 +10,7 @@ from peewee import OP, SQL, Case, Expression, Query, fn
 import models
 import schemas
 from database import Row, Statement, json_object, placeholder, rowid
-from lists import FILTERS, TODAY
+from lists import FILTERS
 from meetings import Meeting
 from members import Activity, ApiKey, Transaction
 from models import MAX_LISTED, ON_TODAY, Comment, Notice, Task
@@ -38,6 +38,8 @@ def register(app: Any) -> None:
     app.register_blueprint(api)
 
 
+# The lists of `/today`.
+TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
 MOST_TODAY = 50  # entries of a kind
 _last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
 _task = Task.select(rowid(Task), SQL("NULL").alias("said"))

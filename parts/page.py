@@ -12,6 +12,7 @@ from typing import Any
 import flask_swagger_ui
 from flask import Blueprint, render_template
 from marshmallow import ValidationError
+from werkzeug.http import dump_cookie
 from werkzeug.utils import send_from_directory
 
 import schemas
@@ -23,9 +24,9 @@ from members import FRESH_SECONDS, ApiKey, Invitation, Member, Transaction
 from models import write
 from parts.openapi import form_schemas
 from schemas import API, KeyShown, MemberInput, MemberShown, Strict, Text, answer_with
-from times import now
+from times import now, seconds_since
 from webhooks import local_time
-from wire import Response, operation, request, root_path, session_cookie, set_session_cookie
+from wire import Response, operation, request, root_path, session_cookie
 
 api = Blueprint("page", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
@@ -79,6 +80,20 @@ MAIL_LINK = MemberInput(only=["email"])
 # The cookie contains the secret.
 SessionShown = answer_with("Session", secret=True, member=MemberShown, key=KeyShown)
 ASKED = answer_with("Asked", email=str)
+
+
+def set_session_cookie(key: str, expires_at: str) -> None:
+    """Set the cookie with a session's key, which neither scripts nor other sites can read."""
+    request().success_headers["Set-Cookie"] = dump_cookie(
+        session_cookie(request().config["SERVER"]["base_url"]),
+        key,
+        max_age=max(0, -round(seconds_since(expires_at))),
+        path=root_path() or "/",
+        secure=request().base_origin.startswith("https:"),
+        httponly=True,
+        sync_expires=False,
+        samesite="Strict",
+    )
 
 
 @pages.get("/enroll/<string:token>")

@@ -6,8 +6,8 @@ from html import escape
 import pytest
 from harness import EVERY_EVENT, PATIENT, hook, invoke
 
+from parts.chats import SENTENCES
 from schemas import ALL_EVENTS
-from webhooks import SENTENCES
 
 MEAN = "<b> & *T*\n@everyone [x](http://y) `_~|"
 

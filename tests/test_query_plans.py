@@ -10,11 +10,11 @@ from harness import Server, invoke, tables
 
 from database import Statement, statement, views
 from gateway import Flow, FlowTask
-from lists import OBJECTS, _page, _total
+from lists import _page, _total
 from members import Activity, ApiKey, Invitation
 from models import Blocker, Milestone, Notice, Task
 from outbox import Delivery, Webhook
-from parts.feeds import MADE, activities
+from parts.feeds import MADE, OBJECTS, activities
 from parts.inbox import DUE, NOTICED, WORK
 from wire import StoredAnswer
 
