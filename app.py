@@ -55,32 +55,30 @@ from wire import (
 
 log = logging.getLogger("tasks")
 STARTED = time.monotonic()
-# What was added to the core: modules of parts/, in the order in which they are registered. The core imports
-# none of them, and works without any.
-PARTS: tuple[str, ...] = (
-    "openapi",
-    "page",
-    "resources",
-    "attachments",
-    "batches",
-    "agents",
-    "inbox",
-    "feeds",
-)
-PARTS += (
-    "calendar",
-    "tools",
-    "deliveries",
-    "chats",
-    "listen",
-    "mail",
-    "prometheus",
-    "doctor",
-    "files",
-    "demo",
-)
-PARTS += ("throwaway",)
 CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
+# What was added to the core, in the order of registration: a line and a module of parts/ each. The core
+# imports none of them. A part may import the parts above it, and only these.
+PARTS: tuple[str, ...] = (
+    "openapi",  # the document of the API
+    "page",  # the page for people, its sessions, and the pages of links and of the document
+    "resources",  # milestones, meetings and whiteboards: make and change them
+    "attachments",  # the files of tasks
+    "batches",  # many tasks at once, tasks of other programs, copies, labels
+    "agents",  # claims, and the next date of a task that repeats
+    "inbox",  # notifications and Today
+    "feeds",  # the history, changes and events
+    "calendar",  # for calendar programs
+    "tools",  # the Model Context Protocol
+    "deliveries",  # webhooks: show, test, enable, send again
+    "chats",  # webhooks to Slack and Discord
+    "listen",  # a command: events, posted to a program here
+    "mail",  # sign-in links and digests
+    "prometheus",  # the figures
+    "doctor",  # a command: what is wrong
+    "files",  # commands: import and export
+    "demo",  # a command: a believable workspace
+    "throwaway",  # a command: a server for the tests of other programs
+)
 
 api = Blueprint("api", __name__, url_prefix=API)
 

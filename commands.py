@@ -361,7 +361,8 @@ def configure_webhooks() -> None:
     """Set up this process to send to the webhooks and to have links mailed. Raises `ClickException`."""
     config = current_app.config
     webhooks.configure(check_webhooks(config), config["DELIVERY"])
-    for start in current_app.starts:
+    service: Any = current_app  # which has `starts`
+    for start in service.starts:
         start(config, None)
 
 

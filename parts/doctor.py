@@ -48,7 +48,8 @@ def doctor() -> None:
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path}: others can read it; run chmod 600")
     problems += exposed_secrets(config) + gateway_problems(config)
-    for check in current_app.problems:
+    service: Any = current_app  # which has `problems`
+    for check in service.problems:
         try:
             problems += check(config)
         except Unset as error:

@@ -1,0 +1,164 @@
+"""The core alone: without the folder of parts, a service has every operation of the specification."""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+import requests
+from harness import PATIENCE, ROOT, ending, wait_until
+
+from app import PARTS
+
+KEY = "tms_" + "k" * 43
+ROUTES = """
+[plugins.entries.webhooks]
+enabled = true
+[plugins.entries.webhooks.config.routes.flows]
+path = "/hooks/flows"
+sessionKey = "core"
+secret = "route-secret"
+"""
+
+
+@pytest.fixture(scope="module")
+def received():
+    """Each request that a receiver of webhooks got: its headers and its body."""
+    requests_ = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            requests_.append((self.headers, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *words):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], requests_
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory, received):
+    """A client of a service that was made of the modules at the root alone."""
+    folder = tmp_path_factory.mktemp("core")
+    for file in ROOT.glob("*.py"):
+        shutil.copy(file, folder)
+    shutil.copytree(ROOT / "migrations", folder / "migrations")
+    app = (folder / "app.py").read_text()
+    (folder / "app.py").write_text(re.sub(r"(?ms)^PARTS: .*?^\)$", "PARTS = ()", app))
+    (folder / "config.toml").write_text(ROUTES)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        hook = {"name": "receiver", "url": f"http://127.0.0.1:{received[0]}/", "secret": "hush"}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_")} | {
+            "TASKS_CONFIG": str(folder / "config.toml"),
+            "TASKS_BOOTSTRAP__API_KEY": KEY,
+            "TASKS_SERVER__DATABASE": str(folder / "tasks.db"),
+            "TASKS_SERVER__BASE_URL": url,
+            "TASKS_WEBHOOKS": json.dumps([hook]),
+        }
+        files = [listener.fileno()]
+        words = [sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}"]
+        with (
+            open(folder / "log", "w") as log,
+            subprocess.Popen(words, cwd=folder, env=environment, stderr=log, pass_fds=files) as server,
+            ending(server),
+            requests.Session() as session,
+        ):
+            session.headers["Authorization"] = f"Bearer {KEY}"
+
+            def call(method, path, body=None, **options):
+                return session.request(method, url + path, json=body, timeout=PATIENCE, **options)
+
+            call.log = folder / "log"
+            yield call
+
+
+def api(core, method, path, body=None, status=200):
+    response = core(method, f"/api/v1{path}", body)
+    assert response.status_code == status, (response.text, core.log.read_text())
+    answer = response.json()
+    assert answer["success"] and answer["meta"]["version"] == "1.1"
+    return answer["data"]
+
+
+@pytest.fixture(scope="module")
+def project(core):
+    return api(core, "POST", "/projects", {"name": "Core"}, 201)
+
+
+@pytest.fixture
+def task(core, project):
+    return api(core, "POST", "/tasks", {"project_id": project["id"], "title": "Try it"}, 201)
+
+
+def test_serves_the_context_and_the_lists_of_the_specification(core, task):
+    assert api(core, "GET", "/health")["status"] == "ok"
+    context = api(core, "GET", "/context")
+    assert {*context} >= {"projects", "members", "urgent_tasks", "recent_activity", "whiteboards", "system"}
+    assert api(core, "GET", "/meetings") == {"meetings": []}
+    assert [one["role"] for one in api(core, "GET", "/members")["members"]] == ["owner"]
+    listed = api(core, "GET", f"/tasks?project_id={task['project_id']}&status=todo&limit=1")
+    assert listed["tasks"][0]["id"] == task["id"]
+
+
+def test_changes_completes_and_deletes_tasks_and_sends_signed_webhooks(core, task, received):
+    path, calls = f"/tasks/{task['id']}", received[1]
+    calls.clear()
+    assert api(core, "PATCH", path, {"title": "Tried", "status": "in_progress"})["status"] == "in_progress"
+    assert api(core, "POST", f"{path}/comments", {"content": "Done"}, 201)["content"] == "Done"
+    assert api(core, "POST", f"{path}/complete")["status"] == "done"
+    wait_until(lambda: len(calls) == 3)
+    assert [head["x-service-event"] for head, _ in calls] == [
+        "task.updated",
+        "comment.added",
+        "task.completed",
+    ]
+    for head, body in calls:
+        assert head["x-service-signature"] == hmac.new(b"hush", body, hashlib.sha256).hexdigest()
+    assert [one["content"] for one in api(core, "GET", f"{path}/comments")["comments"]] == ["Done"]
+    assert api(core, "GET", path)["project"]["name"] == "Core"
+    assert api(core, "DELETE", path)["deleted"]
+    assert core("GET", f"/api/v1{path}").status_code == 404
+
+
+def test_invites_a_member_who_enrolls(core):
+    person = {"email": "ana@example.com", "full_name": "Ana", "role": "member"}
+    link = api(core, "POST", "/members/invite", person, 201)["enrollment_link"]
+    enrolled = api(core, "POST", f"/enroll/{link.rpartition('/')[2]}", None, 201)
+    assert enrolled["member"]["full_name"] == "Ana" and enrolled["api_key"].startswith("tms_")
+
+
+def test_refuses_what_is_wrong(core, project):
+    for path, body, status in (
+        ("/tasks", {"project_id": project["id"]}, 422),
+        ("/tasks", {"title": "x", "project_id": "0" * 8 + "-0000-4000-8000-" + "0" * 12}, 422),
+        ("/inbox/read", {}, 404),
+    ):
+        assert core("POST", f"/api/v1{path}", body).status_code == status
+    assert core("GET", "/api/v1/tasks", headers={"Authorization": "Bearer x"}).status_code == 401
+
+
+def test_serves_the_routes_of_the_gateway(core):
+    secret = {"Authorization": "Bearer route-secret"}
+    made = core("POST", "/hooks/flows", {"action": "create_flow", "goal": "Try it"}, headers=secret).json()
+    assert made["ok"] and made["routeId"] == "flows"
+    assert core("POST", "/hooks/flows", {"action": "list_flows"}).status_code == 401
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_module_of_the_core_imports_a_part(part):
+    for file in [*ROOT.glob("*.py")]:
+        assert not re.search(rf"^\s*(from parts|import parts)\b.*{part}", file.read_text(), re.M), file.name
