@@ -33,7 +33,7 @@ from lists import task_page
 from meetings import Meeting, Whiteboard
 from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import figures
-from models import Comment, Notice, Project, Task, remove_member
+from models import Comment, Project, Task, remove_member
 from outbox import Delivery, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
@@ -409,7 +409,7 @@ def get_member(id: str) -> Row:
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change yourself, or as owner or admin anyone. A mailed link confirms a new address of your own."""
     earlier = Member.stored(id)
-    with Notice.handing_on(transaction, id):
+    with Task.notices.handing_on(transaction, id):
         member = Member.edit(transaction, id, fields)
     announce(transaction, Task.take_unseen(transaction, member))
     if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:

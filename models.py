@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from peewee import (
     JOIN,
-    OP,
     SQL,
     BlobField,
     Case,
@@ -33,14 +32,12 @@ from database import (
     Base,
     ChoiceField,
     EncodedJSONField,
-    Identified,
     JSONField,
     Row,
     Statement,
     caseless,
     columns,
     db,
-    deletion_of_some,
     fold,
     joined,
     json_object,
@@ -75,20 +72,12 @@ PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "as
 PLANNED += ["start_date", "due_date", "metadata", "repeat", "repeat_from"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
-# The reasons of notices that describe the state of a task: completing the task settles them.
-OF_STATE = ("assigned", "question", "review", "unblocked", "claim_ended", "due", "sent_back")
-# The reasons that a change of a field settles.
-OVER = {"assignee_id": ["assigned", "unblocked", "claim_ended", "due", "sent_back"], "due_date": ["due"]}
-OVER |= {"question_id": ["question"], "status": ["review", "sent_back"], "blocked_by": ["unblocked"]}
-REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
-REASONS += ("unblocked", "claim_ended", "due", "sent_back")
 
 Changed = tuple[Row, Row]  # a task and its changes: `{field: [old, new]}`
 
 MAX_CLAIM = 1440  # minutes
 MAX_BLOCKERS = 20  # tasks that block one task
 MAX_BLOCKING = 100  # characters of their titles in an event
-MAX_UNREAD = 100  # notices that are counted
 MAX_CALENDAR = 1000  # tasks in a calendar
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
 
@@ -229,7 +218,7 @@ class Project(Resource):
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
         """Change the project. Archiving it settles the notices of its tasks."""
         if fields.get("status") == "archived":
-            Notice.mark_untrue.run(tasks=[], project_id=id, over=[*OF_STATE], now=transaction.at)
+            Task.notices.archived(transaction, id)
         return super().edit(transaction, id, fields, also)
 
     @classmethod
@@ -358,6 +347,13 @@ class Milestone(Resource):
         cls.remove(transaction, id)
 
 
+class NoNotices:
+    """The notifications that changes make: none. parts/inbox.py has others, with the same methods."""
+
+    notify = mention = settle = acted = archived = staticmethod(lambda *_, **__: None)
+    handing_on = staticmethod(lambda *_, **__: nullcontext())
+
+
 class Task(Entity):
     id = TextField(unique=True)
     number = AutoIncrementField()  # never used twice
@@ -393,7 +389,7 @@ class Task(Entity):
     SEEN = "project_id IN seen_project"
     _OTHER = "main.task other WHERE other.number = task.repeats AND +other.project_id IN seen_project"
     SEEN_AS: ClassVar[Row] = {"repeats": f"(SELECT number FROM {_OTHER})"}  # noqa: S608
-    LATE_DAYS = 7.0  # nobody is notified of a due date that is further in the past
+    notices: ClassVar[Any] = NoNotices  # a part replaces it
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -769,7 +765,7 @@ class Task(Entity):
         is_completed = "status" in changes and planned["status"] == "done"
         if "status" in changes:
             new.setdefault("completed_at", transaction.at if is_completed else None)
-        with Notice.handing_on(transaction, task_id=id) if is_moved else nullcontext():
+        with Task.notices.handing_on(transaction, task_id=id) if is_moved else nullcontext():
             cls.set_columns(id, **new, **hidden)
         task = stored | new
         if blocked:
@@ -781,8 +777,8 @@ class Task(Entity):
             cls.record(transaction, "deleted", stored | {"is_hidden": 1})
         action = "moved" if changes.keys() & {"status", "project_id"} else "updated"
         cls.record(transaction, action, task, changes)
-        Notice.acted(transaction, id)
-        Notice.settle(transaction, task, changes)
+        Task.notices.acted(transaction, id)
+        Task.notices.settle(transaction, task, changes)
         cls._notify(transaction, task, changes)
         if is_completed:
             Blocker.notify_free(transaction, task, Blocker.blocked_by(stored))
@@ -813,13 +809,13 @@ class Task(Entity):
         """Notify the members whom these changes of the task, or its creation, concern."""
         old, status = changes.get("status", (None, None))
         if "description" in changes:
-            Notice.mention(transaction, task, *changes["description"])
+            Task.notices.mention(transaction, task, *changes["description"])
         if "assignee_id" in changes:
-            Notice.notify(transaction, task, "assigned", task["assignee_id"])
+            Task.notices.notify(transaction, task, "assigned", task["assignee_id"])
         elif old == "review" and status in ("todo", "in_progress"):
-            Notice.notify(transaction, task, "sent_back", task["assignee_id"])
+            Task.notices.notify(transaction, task, "sent_back", task["assignee_id"])
         if status == "review":
-            Notice.notify(transaction, task, "review", *cls.responsible(transaction, task))
+            Task.notices.notify(transaction, task, "review", *cls.responsible(transaction, task))
 
     @classmethod
     def _add_next(cls, transaction: Transaction, task: Row, rule: str) -> None:
@@ -920,7 +916,7 @@ class Task(Entity):
             if row["assignee_id"] == member_id:
                 free = {"status": "todo", "assignee_id": None}
                 task, changes = cls.edit(transaction, row["id"], free, None)
-                Notice.notify(transaction, task, "claim_ended", *cls.responsible(transaction, task))
+                Task.notices.notify(transaction, task, "claim_ended", *cls.responsible(transaction, task))
                 yield task, changes
 
     @statement
@@ -936,29 +932,6 @@ class Task(Entity):
             for row in cls.out_of_sight.all(member_id=member["id"], project_ids=ids):
                 free = {"assignee_id": None} | ({"status": "todo"} if row["claimed_until"] else {})
                 yield cls.edit(transaction, row["id"], free, None)
-
-    @statement
-    def due_soon(cls: Any):
-        """Open tasks that are due between `:since` and `:until`, without a notice of that due date."""
-        is_near = (cls.due_date > placeholder("since")) & (cls.due_date <= placeholder("until"))
-        is_active = cls.project.not_in(Project.select_archived())
-        is_untold = Expression(cls.due_told, OP.IS_NOT, cls.due_date)
-        return cls.select(cls.id).where(cls.is_open, is_near, is_untold, is_active).limit(100)
-
-    @classmethod
-    def coming_due(cls, hours: float) -> list[Row]:
-        """Return the ids of up to 100 tasks that are due within `hours` (0: none) without a notice of it."""
-        return cls.due_soon.all(since=now(-cls.LATE_DAYS * 86400), until=now(hours * 3600)) if hours else []
-
-    @classmethod
-    def notify_due(cls, transaction: Transaction, hours: float) -> Iterator[Row]:
-        """Notify the assignees of the tasks `coming_due`, or else their `responsible`; yield each task."""
-        for row in cls.coming_due(hours):
-            task = cls.stored(row["id"])
-            cls.set_columns(task["id"], due_told=task["due_date"])
-            members = [task["assignee_id"]] if task["assignee_id"] else cls.responsible(transaction, task)
-            Notice.notify(transaction, task, "due", *members)
-            yield task
 
     @classmethod
     def put(
@@ -1062,7 +1035,7 @@ Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
     """Remove a member (`Member.remove`), and yield each task of the member, unassigned."""
-    with Notice.handing_on(transaction, id):
+    with Task.notices.handing_on(transaction, id):
         Member.remove(transaction, id)
     yield from Task.end_claims(transaction, id, Task.held.all(id=id))
     yield from Task.clear(transaction, Task.assignee, id)
@@ -1195,7 +1168,7 @@ class Blocker(Base):
         for free in cls.free.all(numbers=numbers) if numbers else ():
             text = f"#{task['number']} {task['title']}"
             if free["assignee_id"] and Member.sees(Member.stored(free["assignee_id"]), task["project_id"]):
-                Notice.notify(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
+                Task.notices.notify(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
 
     @statement
     def affected(cls: Any):
@@ -1353,14 +1326,14 @@ class Comment(PartOfTask):
         if question or is_answer:
             asking = {"question_id": comment["id"] if question else None}
             task, changes = Task.edit(transaction, task_id, asking, None)
-        Notice.acted(transaction, task_id)
+        Task.notices.acted(transaction, task_id)
         for reason, members in (
             ("answered", answered),
             ("question", asked),
             ("mentioned", mentioned - asked - answered),
             ("commented", involved - mentioned - asked - answered),
         ):
-            Notice.notify(transaction, task, reason, *members, comment_id=comment["id"])
+            Task.notices.notify(transaction, task, reason, *members, comment_id=comment["id"])
         return comment, task, changes
 
     @classmethod
@@ -1383,7 +1356,7 @@ class Comment(PartOfTask):
         new: Row = {"edited_at": transaction.at, **made, "content": content}
         new["mentions"] = Member.mentioned(content, task["project_id"])
         cls.set_columns(comment["id"], **new, search=fold(content))
-        Notice.mention(transaction, task, comment["content"], content, comment["id"])
+        Task.notices.mention(transaction, task, comment["content"], content, comment["id"])
         cls.record(transaction, "updated", comment | new, {"content": [None, None]})
         return comment | new
 
@@ -1460,7 +1433,7 @@ class Attachment(PartOfTask):
         cls.insert_row.run(**row)
         AttachmentContent.insert_row.run(attachment_id=row["id"], data=data)
         Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
-        Notice.acted(transaction, task_id)
+        Task.notices.acted(transaction, task_id)
         return row
 
     @classmethod
@@ -1483,217 +1456,3 @@ class AttachmentContent(Base):
     @statement
     def of_attachment(cls: Any):
         return cls.select(cls.data).where(cls.attachment == placeholder("id"))
-
-
-class Notice(Identified):
-    """A notification of a member about a task. Of unread ones, each task and reason has only the newest."""
-
-    member = ForeignKeyField(Member, index=False)
-    task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
-    actor = ForeignKeyField(Member, null=True, index=False)
-    comment = ForeignKeyField(Comment, null=True, on_delete="CASCADE", index=False)  # quoted as it is now
-    reason = ChoiceField(REASONS)
-    excerpt = TextField()
-    created_at = TextField()
-    read_at = TextField(null=True)
-    snoozed_until = TextField(null=True)
-
-    # Triggers keep out, and delete, the notices of tasks that their members do not see (migration 0032).
-    SEEN = "member_id = viewer() AND task_id IN seen_task"
-    is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
-    is_awake: ClassVar[Any] = snoozed_until.is_null() | (snoozed_until <= placeholder("now"))
-    is_new: ClassVar[Any] = read_at.is_null() & is_awake
-    DAYS = 90.0  # for which a notice is kept
-    MAX_EXCERPT = 200  # characters
-
-    @classmethod
-    def notify(
-        cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
-    ) -> None:
-        """Notify these members, except for None and the actor; `quoted` is a `comment_id` or an `excerpt`."""
-        actor = transaction.actor.get("id")
-        if transaction.notifies and (notified := {*members} - {None, actor}):
-            row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
-            row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
-            for member in notified:
-                cls.replace_row.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
-
-    @statement
-    def delete_mentions(cls: Any):
-        is_of_text = (cls.task == placeholder("task_id")) & cls.reason.in_(["mentioned", "question"])
-        is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
-        return cls.delete().where(is_of_text, cls.member.in_(each("members")))
-
-    @classmethod
-    def mention(
-        cls, transaction: Transaction, task: Row, old: str | None, new: str | None, comment: str | None = None
-    ) -> None:
-        """Notify the members whom a text newly mentions; delete the notices of those it no longer mentions.
-
-        `comment` is the id of the comment whose text changed; None for the task's description. The
-        members whom an open question has asked keep its notices, unless it now asks others.
-        """
-        before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
-        is_open = comment and comment == task["question_id"]
-        added, gone = after - before, [*before - after]
-        cls.notify(transaction, task, "question" if is_open else "mentioned", *added, comment_id=comment)
-        if gone and (not is_open or (transaction.notifies and after - {transaction.actor["id"]})):
-            cls.delete_mentions.run(task_id=task["id"], comment_id=comment, members=gone)
-
-    @classmethod
-    def select_newest(cls, *more: Any) -> Query:
-        """Return a SELECT of up to `:most` notices of a member with actor and task, newest first."""
-        described = Case(None, [(cls.reason == "mentioned", Task.description)])
-        said = fn.COALESCE(Comment.content, fn.NULLIF(cls.excerpt, ""), described, "")
-        more = (*more, fn.SUBSTR(said, 1, cls.MAX_EXCERPT).alias("excerpt"))
-        shown = [*columns(cls, "member_id", "task_id", "actor_id", "comment_id", "excerpt"), *more]
-        shown += [*profile(Member, "actor"), *joined(Task, "task", "id", "number", "title", "status")]
-        rows = cls.select(*shown).join(Task, on=(cls.task == Task.id))
-        rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
-        rows = rows.switch(cls).join(Comment, JOIN.LEFT_OUTER, on=(cls.comment == Comment.id))
-        rows = rows.where(cls.member == placeholder("member_id"))
-        return rows.order_by(cls.id.desc()).limit(placeholder("most"))
-
-    @statement
-    def latest(cls: Any):
-        return cls.select_newest().where(cls.id < placeholder("before"))
-
-    @statement
-    def news(cls: Any):
-        """The unread notices after the notice `:after`, made since the member last saw the page."""
-        is_new = (cls.id > placeholder("after")) & (cls.created_at > placeholder("seen_at"))
-        return cls.select_newest(Task.due_date).where(cls.is_new, is_new)
-
-    @statement
-    def to_notify(cls: Any):
-        """A member to mail: one with notices made by `:until` that are neither read nor seen on the page."""
-        seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
-        seen = seen.where(ApiKey.member == Member.id, ApiKey.is_started)
-        is_new = cls.is_new & (cls.id > Member.mailed_until) & (cls.created_at > seen)
-        is_new &= (cls.member == Member.id) & (cls.created_at <= placeholder("until"))
-        gets_mail = (Member.status == Member.ACTIVE) & (Member.mail != "never")
-        gets_mail &= Member.mail_at <= placeholder("now")
-        rows = Member.select().select_extend(seen.alias("seen_at"))
-        return rows.where(gets_mail, fn.EXISTS(cls.select(SQL("1")).where(is_new))).limit(1)
-
-    @statement
-    def unread(cls: Any):
-        some = cls.select(SQL("1")).where(cls.is_unread, cls.is_awake).limit(MAX_UNREAD)
-        return cls.select(fn.COUNT(SQL("*"))).from_(some)
-
-    @classmethod
-    def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
-        """Return the member's latest notices before this id, newest first, and the number of unread ones.
-
-        That number is at most `MAX_UNREAD`.
-        """
-        rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
-        shown, pagination = newest_of(rows, limit)
-        unread = cls.unread.value(member_id=member_id, now=now())
-        return {"notices": shown, "unread": unread, "pagination": pagination}
-
-    @classmethod
-    def snooze(cls, transaction: Transaction, task_id: str, until: str | None) -> Row:
-        """Snooze the actor's notices of a task until this time; None ends the snooze. Raises `Invalid`.
-
-        Without notices, a read one of reason `due` is stored, so that a due task can be snoozed too.
-        """
-        check_references(cls, {"task_id": task_id})
-        mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}
-        if not cls.update_where(mine, **snoozed) and until:
-            made = {"id": transaction.new_id(), "created_at": transaction.at, "read_at": transaction.at}
-            cls.insert_row.run(**mine, **made, **snoozed, reason="due", excerpt="")
-        return {"task_id": task_id, **snoozed}
-
-    @statement
-    def mark_read(cls: Any):
-        read = cls.update({cls.read_at: placeholder("now")})
-        return read.where(cls.is_unread, cls.is_awake, cls.id <= placeholder("until"))
-
-    @statement
-    def mark_read_of_task(cls: Any):
-        read = cls.update({cls.read_at: placeholder("now")})
-        return read.where(cls.is_unread, cls.task == placeholder("task_id"))
-
-    @statement
-    def mark_read_by_act(cls: Any):
-        """Mark the member's notices of a task as read, except for an open question by somebody else."""
-        waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
-        waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
-        return cls.mark_read_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
-
-    @statement
-    def mark_untrue(cls: Any):
-        of_project = Task.select(Task.id).where(Task.project == placeholder("project_id"))
-        is_over = cls.task.in_(each("tasks") + of_project) & cls.reason.in_(each("over"))
-        return cls.update({cls.read_at: placeholder("now")}).where(is_over, cls.read_at.is_null())
-
-    @classmethod
-    def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
-        """Mark the notices of all members as read that a change of the task has made untrue."""
-        old, status = changes.get("status", (None, None))
-        over = [reason for name, reasons in OVER.items() if name in changes for reason in reasons]
-        run = partial(cls.mark_untrue.run, now=transaction.at, project_id=None)
-        if over:
-            run(tasks=[task["id"]], over=[*OF_STATE] if status == "done" else over)
-        if old == "done":
-            blocked = Blocker.affected.all(blocking=[task["number"]], released=[])
-            run(tasks=[row["id"] for row in blocked], over=["unblocked"])
-
-    @classmethod
-    def acted(cls, transaction: Transaction, task_id: str) -> None:
-        """Mark the actor's notices of a task as read, since the actor has changed or answered it.
-
-        An actor without a key is the sweeper, which ends claims in a member's name: it reads nothing.
-        """
-        if "key_id" in transaction.actor:
-            cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
-
-    @statement
-    def unanswered(cls: Any):
-        """The notices of a member, or about a task, that wait for an answer or a review."""
-        is_open = ON_TODAY["questions"] | ON_TODAY["reviews"]
-        theirs = (cls.member == placeholder("member_id")) | (cls.task == placeholder("task_id"))
-        rows = cls.select(cls.task, cls.reason, cls.comment, cls.actor).join(Task, on=(cls.task == Task.id))
-        return rows.where(theirs, is_open)
-
-    @statement
-    def readers(cls: Any):
-        rows = cls.select(cls.id).join(Member, on=(cls.member == Member.id))
-        is_same = (cls.task == placeholder("task_id")) & (cls.reason == placeholder("reason"))
-        is_same &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
-        is_able = (cls.reason == "question") | (Member.role != "client")  # clients answer, and review nothing
-        return rows.where(is_same, is_able, Member.status == Member.ACTIVE).limit(1)
-
-    @classmethod
-    @contextmanager
-    def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
-        """Notify `Task.responsible` of questions and reviews that nobody can answer any more after the block.
-
-        In it a member is removed or sees fewer projects, or a task is moved.
-        """
-        before = cls.unanswered.all(member_id=member_id, task_id=task_id)
-        yield
-        for row in before:
-            asker = Transaction({"id": row.pop("actor_id")}, transaction.request_id)
-            if not cls.readers.all(**row):
-                task = Task.stored(row.pop("task_id"))
-                cls.notify(asker, task, row.pop("reason"), *Task.responsible(asker, task), **row)
-
-    @statement
-    def delete_old(cls: Any):
-        return deletion_of_some(cls, cls.id < placeholder("before"))
-
-
-# The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
-ON_TODAY = {
-    "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
-    "reviews": (Notice.reason == "review") & Task.is_submitted,
-    "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
-}
-_waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
-Notice.indexed("notice_member", "member id")
-Notice.indexed("notice_task", "task")
-Notice.indexed("notice_comment", "comment", where=Notice.comment.is_null(False))
-Notice.indexed("notice_reason", "member reason task id comment read_at snoozed_until", where=_waits)
-Notice.indexed("notice_unread", "member task reason", unique=True, where=Notice.read_at.is_null())

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -14,7 +13,7 @@ import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
 from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
-from models import Notice, Task, write
+from models import Task, write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
@@ -72,14 +71,13 @@ def take_over(app: Any, secrets: Secrets, threads: int) -> None:
 
 def start_sweeper(app: Any) -> webhooks.Sweeper:
     """Start the worker's threads for deliveries, hourly chores, and errands."""
-    days, hours = (app.config["WORKSPACE"][name] for name in ("activity_days", "due_notice_hours"))
+    days = app.config["WORKSPACE"]["activity_days"]
     chores: list[Callable[[], object]] = [
         webhooks.prune_deliveries,
         gateway.prune_flows,
         lambda: in_steps(StoredAnswer.delete_old.run, before=now(-StoredAnswer.DAY)),
         # For each session, SQLite scans all activity and comments for references.
         lambda: in_steps(ApiKey.delete_ended.run, most=1, before=now(-SESSION_DAYS * 86400)),
-        lambda: in_steps(Notice.delete_old.run, before=first_id(now(), -Notice.DAYS * 86400)),
         lambda: in_steps(
             Activity.delete_old.run,
             before=first_id(now(), -days * 86400) if days else "",  # 0: it is kept forever
@@ -88,11 +86,7 @@ def start_sweeper(app: Any) -> webhooks.Sweeper:
         ),
         *app.chores,
     ]
-    errands: list[webhooks.Errand] = [
-        ("claims", Task.ended_claims, webhooks.end_claims),
-        ("due dates", partial(Task.coming_due, hours), partial(webhooks.notify_due, hours)),
-        *app.errands,
-    ]
+    errands: list[webhooks.Errand] = [("claims", Task.ended_claims, webhooks.end_claims), *app.errands]
     sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
     sweeper.start()
     return sweeper

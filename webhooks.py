@@ -620,13 +620,6 @@ def end_claims() -> None:
         deliver(transaction)
 
 
-def notify_due(hours: float) -> None:
-    with write() as transaction:
-        for task in Task.notify_due(transaction, hours):
-            emit(transaction, "task.due", {"task": task})
-    deliver(transaction)
-
-
 def prune_deliveries() -> None:
     """Delete deliveries that finished `keep_days` ago, or have waited that long for a disabled webhook."""
     before = now(-sending.delivery["keep_days"] * 86400)

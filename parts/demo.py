@@ -17,7 +17,8 @@ from commands import cli, fetch_actor, in_database
 from database import Row
 from meetings import Meeting, Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Notice, Project, Rank, Task
+from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Rank, Task
+from parts.inbox import Notice
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
 AGENT = "Build agent"

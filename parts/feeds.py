@@ -15,9 +15,9 @@ from errors import Gone
 from lists import OTHER_PROJECTS
 from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
-from models import Blocker, Comment, Milestone, Notice, Project, Task, each, newest_of
+from models import Blocker, Comment, Milestone, Project, Task, each, newest_of
 from outbox import Event
-from parts.inbox import INBOX
+from parts.inbox import INBOX, Notice
 from schemas import (
     API,
     WAIT,

@@ -1,19 +1,33 @@
 """Notifications of members, and what waits for a member today."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from flask import Blueprint
 from marshmallow import ValidationError, validates_schema
-from peewee import OP, SQL, Case, Expression, Query, fn
+from peewee import JOIN, OP, SQL, Case, Expression, ForeignKeyField, Query, TextField, fn
 
 import models
 import schemas
-from database import Row, Statement, json_object, placeholder, rowid
+from database import (
+    ChoiceField,
+    Identified,
+    Row,
+    Statement,
+    columns,
+    deletion_of_some,
+    joined,
+    json_object,
+    placeholder,
+    rowid,
+    statement,
+)
 from lists import FILTERS
 from meetings import Meeting
-from members import Activity, ApiKey, Transaction
-from models import MAX_LISTED, ON_TODAY, Comment, Notice, Task
+from members import Activity, ApiKey, Member, Transaction, check_references, profile
+from models import MAX_LISTED, Blocker, Comment, Project, Task, each, newest_of, write
 from schemas import (
     API,
     WAIT,
@@ -28,7 +42,8 @@ from schemas import (
     doc,
     shown,
 )
-from times import local, now
+from times import first_id, local, now
+from webhooks import deliver, emit, in_steps
 from wire import awaited, operation, request
 
 api = Blueprint("inbox", __name__, url_prefix=API)
@@ -36,6 +51,274 @@ api = Blueprint("inbox", __name__, url_prefix=API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
+    Task.notices = Notice
+    hours = app.config["WORKSPACE"]["due_notice_hours"]
+    app.errands.append(("due dates", partial(Notice.coming_due, hours), partial(notify_due, hours)))
+    app.chores.append(delete_old)
+
+
+def delete_old() -> None:
+    in_steps(Notice.delete_old.run, before=first_id(now(), -Notice.DAYS * 86400))
+
+
+def notify_due(hours: float) -> None:
+    with write() as transaction:
+        for task in Notice.notify_due(transaction, hours):
+            emit(transaction, "task.due", {"task": task})
+    deliver(transaction)
+
+
+# The reasons of notices that describe the state of a task: completing the task settles them.
+OF_STATE = ("assigned", "question", "review", "unblocked", "claim_ended", "due", "sent_back")
+# The reasons that a change of a field settles.
+OVER = {"assignee_id": ["assigned", "unblocked", "claim_ended", "due", "sent_back"], "due_date": ["due"]}
+OVER |= {"question_id": ["question"], "status": ["review", "sent_back"], "blocked_by": ["unblocked"]}
+REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
+REASONS += ("unblocked", "claim_ended", "due", "sent_back")
+MAX_UNREAD = 100  # notices that are counted
+
+
+class Notice(Identified):
+    """A notification of a member about a task. Of unread ones, each task and reason has only the newest."""
+
+    member = ForeignKeyField(Member, index=False)
+    task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
+    actor = ForeignKeyField(Member, null=True, index=False)
+    comment = ForeignKeyField(Comment, null=True, on_delete="CASCADE", index=False)  # quoted as it is now
+    reason = ChoiceField(REASONS)
+    excerpt = TextField()
+    created_at = TextField()
+    read_at = TextField(null=True)
+    snoozed_until = TextField(null=True)
+
+    # Triggers keep out, and delete, the notices of tasks that their members do not see (migration 0032).
+    SEEN = "member_id = viewer() AND task_id IN seen_task"
+    is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
+    is_awake: ClassVar[Any] = snoozed_until.is_null() | (snoozed_until <= placeholder("now"))
+    is_new: ClassVar[Any] = read_at.is_null() & is_awake
+    LATE_DAYS = 7.0  # nobody is notified of a due date that is further in the past
+    DAYS = 90.0  # for which a notice is kept
+    MAX_EXCERPT = 200  # characters
+
+    @classmethod
+    def notify(
+        cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
+    ) -> None:
+        """Notify these members, except for None and the actor; `quoted` is a `comment_id` or an `excerpt`."""
+        actor = transaction.actor.get("id")
+        if transaction.notifies and (notified := {*members} - {None, actor}):
+            row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
+            row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
+            for member in notified:
+                cls.replace_row.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
+
+    @statement
+    def delete_mentions(cls: Any):
+        is_of_text = (cls.task == placeholder("task_id")) & cls.reason.in_(["mentioned", "question"])
+        is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
+        return cls.delete().where(is_of_text, cls.member.in_(each("members")))
+
+    @classmethod
+    def mention(
+        cls, transaction: Transaction, task: Row, old: str | None, new: str | None, comment: str | None = None
+    ) -> None:
+        """Notify the members whom a text newly mentions; delete the notices of those it no longer mentions.
+
+        `comment` is the id of the comment whose text changed; None for the task's description. The
+        members whom an open question has asked keep its notices, unless it now asks others.
+        """
+        before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
+        is_open = comment and comment == task["question_id"]
+        added, gone = after - before, [*before - after]
+        cls.notify(transaction, task, "question" if is_open else "mentioned", *added, comment_id=comment)
+        if gone and (not is_open or (transaction.notifies and after - {transaction.actor["id"]})):
+            cls.delete_mentions.run(task_id=task["id"], comment_id=comment, members=gone)
+
+    @classmethod
+    def select_newest(cls, *more: Any) -> Query:
+        """Return a SELECT of up to `:most` notices of a member with actor and task, newest first."""
+        described = Case(None, [(cls.reason == "mentioned", Task.description)])
+        said = fn.COALESCE(Comment.content, fn.NULLIF(cls.excerpt, ""), described, "")
+        more = (*more, fn.SUBSTR(said, 1, cls.MAX_EXCERPT).alias("excerpt"))
+        shown = [*columns(cls, "member_id", "task_id", "actor_id", "comment_id", "excerpt"), *more]
+        shown += [*profile(Member, "actor"), *joined(Task, "task", "id", "number", "title", "status")]
+        rows = cls.select(*shown).join(Task, on=(cls.task == Task.id))
+        rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
+        rows = rows.switch(cls).join(Comment, JOIN.LEFT_OUTER, on=(cls.comment == Comment.id))
+        rows = rows.where(cls.member == placeholder("member_id"))
+        return rows.order_by(cls.id.desc()).limit(placeholder("most"))
+
+    @statement
+    def latest(cls: Any):
+        return cls.select_newest().where(cls.id < placeholder("before"))
+
+    @statement
+    def news(cls: Any):
+        """The unread notices after the notice `:after`, made since the member last saw the page."""
+        is_new = (cls.id > placeholder("after")) & (cls.created_at > placeholder("seen_at"))
+        return cls.select_newest(Task.due_date).where(cls.is_new, is_new)
+
+    @statement
+    def to_notify(cls: Any):
+        """A member to mail: one with notices made by `:until` that are neither read nor seen on the page."""
+        seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
+        seen = seen.where(ApiKey.member == Member.id, ApiKey.is_started)
+        is_new = cls.is_new & (cls.id > Member.mailed_until) & (cls.created_at > seen)
+        is_new &= (cls.member == Member.id) & (cls.created_at <= placeholder("until"))
+        gets_mail = (Member.status == Member.ACTIVE) & (Member.mail != "never")
+        gets_mail &= Member.mail_at <= placeholder("now")
+        rows = Member.select().select_extend(seen.alias("seen_at"))
+        return rows.where(gets_mail, fn.EXISTS(cls.select(SQL("1")).where(is_new))).limit(1)
+
+    @statement
+    def unread(cls: Any):
+        some = cls.select(SQL("1")).where(cls.is_unread, cls.is_awake).limit(MAX_UNREAD)
+        return cls.select(fn.COUNT(SQL("*"))).from_(some)
+
+    @classmethod
+    def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
+        """Return the member's latest notices before this id, newest first, and the number of unread ones.
+
+        That number is at most `MAX_UNREAD`.
+        """
+        rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
+        shown, pagination = newest_of(rows, limit)
+        unread = cls.unread.value(member_id=member_id, now=now())
+        return {"notices": shown, "unread": unread, "pagination": pagination}
+
+    @classmethod
+    def snooze(cls, transaction: Transaction, task_id: str, until: str | None) -> Row:
+        """Snooze the actor's notices of a task until this time; None ends the snooze. Raises `Invalid`.
+
+        Without notices, a read one of reason `due` is stored, so that a due task can be snoozed too.
+        """
+        check_references(cls, {"task_id": task_id})
+        mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}
+        if not cls.update_where(mine, **snoozed) and until:
+            made = {"id": transaction.new_id(), "created_at": transaction.at, "read_at": transaction.at}
+            cls.insert_row.run(**mine, **made, **snoozed, reason="due", excerpt="")
+        return {"task_id": task_id, **snoozed}
+
+    @statement
+    def mark_read(cls: Any):
+        read = cls.update({cls.read_at: placeholder("now")})
+        return read.where(cls.is_unread, cls.is_awake, cls.id <= placeholder("until"))
+
+    @statement
+    def mark_read_of_task(cls: Any):
+        read = cls.update({cls.read_at: placeholder("now")})
+        return read.where(cls.is_unread, cls.task == placeholder("task_id"))
+
+    @statement
+    def mark_read_by_act(cls: Any):
+        """Mark the member's notices of a task as read, except for an open question by somebody else."""
+        waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
+        waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
+        return cls.mark_read_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
+
+    @statement
+    def mark_untrue(cls: Any):
+        of_project = Task.select(Task.id).where(Task.project == placeholder("project_id"))
+        is_over = cls.task.in_(each("tasks") + of_project) & cls.reason.in_(each("over"))
+        return cls.update({cls.read_at: placeholder("now")}).where(is_over, cls.read_at.is_null())
+
+    @classmethod
+    def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
+        """Mark the notices of all members as read that a change of the task has made untrue."""
+        old, status = changes.get("status", (None, None))
+        over = [reason for name, reasons in OVER.items() if name in changes for reason in reasons]
+        run = partial(cls.mark_untrue.run, now=transaction.at, project_id=None)
+        if over:
+            run(tasks=[task["id"]], over=[*OF_STATE] if status == "done" else over)
+        if old == "done":
+            blocked = Blocker.affected.all(blocking=[task["number"]], released=[])
+            run(tasks=[row["id"] for row in blocked], over=["unblocked"])
+
+    @classmethod
+    def archived(cls, transaction: Transaction, project_id: str) -> None:
+        """Mark the notices of a project's tasks as read that describe a state."""
+        cls.mark_untrue.run(tasks=[], project_id=project_id, over=[*OF_STATE], now=transaction.at)
+
+    @classmethod
+    def acted(cls, transaction: Transaction, task_id: str) -> None:
+        """Mark the actor's notices of a task as read, since the actor has changed or answered it.
+
+        An actor without a key is the sweeper, which ends claims in a member's name: it reads nothing.
+        """
+        if "key_id" in transaction.actor:
+            cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
+
+    @statement
+    def due_soon(cls: Any):
+        """Open tasks that are due between `:since` and `:until`, without a notice of that due date."""
+        is_near = (Task.due_date > placeholder("since")) & (Task.due_date <= placeholder("until"))
+        is_active = Task.project.not_in(Project.select_archived())
+        is_untold = Expression(Task.due_told, OP.IS_NOT, Task.due_date)
+        return Task.select(Task.id).where(Task.is_open, is_near, is_untold, is_active).limit(100)
+
+    @classmethod
+    def coming_due(cls, hours: float) -> list[Row]:
+        """Return the ids of up to 100 tasks that are due within `hours` (0: none) without a notice of it."""
+        return cls.due_soon.all(since=now(-cls.LATE_DAYS * 86400), until=now(hours * 3600)) if hours else []
+
+    @classmethod
+    def notify_due(cls, transaction: Transaction, hours: float) -> Iterator[Row]:
+        """Notify the assignees of the tasks `coming_due`, or else their `responsible`; yield each task."""
+        for row in cls.coming_due(hours):
+            task = Task.stored(row["id"])
+            Task.set_columns(task["id"], due_told=task["due_date"])
+            members = [task["assignee_id"]] if task["assignee_id"] else Task.responsible(transaction, task)
+            cls.notify(transaction, task, "due", *members)
+            yield task
+
+    @statement
+    def unanswered(cls: Any):
+        """The notices of a member, or about a task, that wait for an answer or a review."""
+        is_open = ON_TODAY["questions"] | ON_TODAY["reviews"]
+        theirs = (cls.member == placeholder("member_id")) | (cls.task == placeholder("task_id"))
+        rows = cls.select(cls.task, cls.reason, cls.comment, cls.actor).join(Task, on=(cls.task == Task.id))
+        return rows.where(theirs, is_open)
+
+    @statement
+    def readers(cls: Any):
+        rows = cls.select(cls.id).join(Member, on=(cls.member == Member.id))
+        is_same = (cls.task == placeholder("task_id")) & (cls.reason == placeholder("reason"))
+        is_same &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
+        is_able = (cls.reason == "question") | (Member.role != "client")  # clients answer, and review nothing
+        return rows.where(is_same, is_able, Member.status == Member.ACTIVE).limit(1)
+
+    @classmethod
+    @contextmanager
+    def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
+        """Notify `Task.responsible` of questions and reviews that nobody can answer any more after the block.
+
+        In it a member is removed or sees fewer projects, or a task is moved.
+        """
+        before = cls.unanswered.all(member_id=member_id, task_id=task_id)
+        yield
+        for row in before:
+            asker = Transaction({"id": row.pop("actor_id")}, transaction.request_id)
+            if not cls.readers.all(**row):
+                task = Task.stored(row.pop("task_id"))
+                cls.notify(asker, task, row.pop("reason"), *Task.responsible(asker, task), **row)
+
+    @statement
+    def delete_old(cls: Any):
+        return deletion_of_some(cls, cls.id < placeholder("before"))
+
+
+# The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
+ON_TODAY = {
+    "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),
+    "reviews": (Notice.reason == "review") & Task.is_submitted,
+    "mentions": (Notice.reason == "mentioned") & Notice.read_at.is_null(),
+}
+_waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
+Notice.indexed("notice_member", "member id")
+Notice.indexed("notice_task", "task")
+Notice.indexed("notice_comment", "comment", where=Notice.comment.is_null(False))
+Notice.indexed("notice_reason", "member reason task id comment read_at snoozed_until", where=_waits)
+Notice.indexed("notice_unread", "member task reason", unique=True, where=Notice.read_at.is_null())
 
 
 # The lists of `/today`.
@@ -114,14 +397,14 @@ INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "
 LIST_INBOX = Strict.from_dict(INBOX_QUERY)()
 NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
 NoticeShown = shown(
-    models.Notice,
+    Notice,
     "id reason excerpt created_at read_at snoozed_until actor task",
     actor=ProfileShown | None,
     task=NoticeTaskShown,
 )
 INBOX = answer_with("Inbox", notices=[NoticeShown], unread=int, pagination=HistoryPaginationShown)
 INBOX_READ = answer_with("InboxRead", read=int)
-SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
+SNOOZED = shown(Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
 TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
 SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", id=Id | None, excerpt=str)
 TodayEntryShown = answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)

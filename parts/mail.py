@@ -26,7 +26,8 @@ from database import Row, digest
 from limits import SocketDeadline, bound
 from members import Invitation, Member
 from metrics import figures
-from models import Notice, write
+from models import write
+from parts.inbox import Notice
 from settings import mail_password
 from times import now, seconds_since
 from webhooks import local_time, sending, tls_context

@@ -23,7 +23,7 @@ from test_members import invite, join_with, removed, token_of
 from test_metrics import figures
 from test_session import browser, cookie_of, sign_in, submit
 
-from models import REASONS
+from parts.inbox import REASONS
 from parts.mail import SAYINGS
 
 QUICK = {"BOUND_QUIET_SECONDS": "0", "BOUND_AGAIN_SECONDS": "0.1", "TASKS_SERVER__TRUSTED_PROXIES": "1"}

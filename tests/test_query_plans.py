@@ -12,10 +12,10 @@ from database import Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import _page, _total
 from members import Activity, ApiKey, Invitation
-from models import Blocker, Milestone, Notice, Task
+from models import Blocker, Milestone, Task
 from outbox import Delivery, Webhook
 from parts.feeds import MADE, OBJECTS, activities
-from parts.inbox import DUE, NOTICED, WORK
+from parts.inbox import DUE, NOTICED, WORK, Notice
 from wire import StoredAnswer
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
