@@ -56,7 +56,7 @@ from wire import (
 log = logging.getLogger("tasks")
 STARTED = time.monotonic()
 CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
-# What was added to the core, in the order of registration: a line and a module of parts/ each. The core
+# The additions to the core, in the order of registration: a line and a module of parts/ each. The core
 # imports none of them. A part may import the parts above it, and only these.
 PARTS: tuple[str, ...] = (
     "openapi",  # the document of the API
@@ -122,7 +122,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
 
 
 def parts() -> list[Any]:
-    """Import the parts, which adds their commands to those of commands.py."""
+    """Import the parts, which add their commands to commands.py."""
     return [import_module(f"parts.{name}") for name in PARTS]
 
 
@@ -191,7 +191,7 @@ class Service(Flask):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        # What `register` of a part adds to, besides blueprints.
+        # The lists that `register` of a part adds to, besides blueprints.
         self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
         self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by the beginnings of paths
         self.starts: list[Callable] = []  # called with the configuration and its `Secrets`, at each (re)load

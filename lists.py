@@ -1,4 +1,4 @@
-"""Lists of tasks: their filters and orders, an index for each screen, a page; the history, the changes.
+"""Lists of tasks: their filters and orders, an index for each screen, a page.
 
 SQLite chooses the index. If no index serves both the filters and the order, it reads a covering index as a
 whole, which is cheap; `bench/` measures every pair of filters in every order.

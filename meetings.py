@@ -1,4 +1,4 @@
-"""The team's meetings and whiteboards, and a member's calendar. Nothing here knows HTTP."""
+"""The team's meetings and whiteboards. Nothing here knows HTTP."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""The figures of the service for Prometheus, which all workers count in memory that they share.
+"""The figures of the service, which all workers count in memory that they share.
 
 The master makes the memory before it forks, and each worker adds to a part of its own. With files, as
 `prometheus-client` uses, a full disk would end the process: they are written through a memory map.

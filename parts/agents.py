@@ -1,4 +1,4 @@
-"""What agents and repeating work need: claims and skips."""
+"""Claims of tasks by agents, and the next date of a task that repeats."""
 
 from typing import Any
 

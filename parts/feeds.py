@@ -1,4 +1,4 @@
-"""What happened: the history for people, and the changes and events for programs that follow them."""
+"""The history for people, and the changes and events for programs that follow them."""
 
 import math
 import re
