@@ -33,11 +33,13 @@ from jsonschema_rs import Draft202012Validator
 from peewee import SqliteDatabase
 from playhouse.migrations import Runner
 
-from app import create_app  # it imports the modules that declare tables, too
+from app import create_app, parts
 from database import PRAGMAS, Base, db
 from models import Task
 from settings import load_settings, resolve_webhooks
 from store import MIGRATIONS
+
+parts()  # they declare tables, and servers are forks of this process
 
 # Tests start a few hundred programs. Each would compile our modules again, as the tests would theirs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

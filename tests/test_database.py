@@ -26,6 +26,7 @@ from errors import Unavailable
 from members import Member
 from models import Resource, Task
 from outbox import Event
+from parts import resources
 from store import MIGRATIONS, optimize, prepare
 from times import new_id
 
@@ -88,8 +89,9 @@ def test_a_reference_is_a_foreign_key_that_says_what_becomes_of_its_row():
     """So a reference to nothing is a 422 of a new resource too, and what is deleted leaves none behind."""
     # Code deletes or changes the rows of these before.
     handled = {("task", "project"), ("delivery", "event"), ("delivery", "webhook")}
+    inputs = vars(schemas) | vars(resources)
     for table in tables():
-        taken = issubclass(table, (Resource, Task)) and getattr(schemas, f"{table.__name__}Input")().fields
+        taken = issubclass(table, (Resource, Task)) and inputs[f"{table.__name__}Input"]().fields
         for name in taken or ():
             if name.endswith("_id") and name != "external_id":
                 field = table._meta.columns[name]

@@ -17,7 +17,7 @@ import schemas
 pytest.importorskip("hatch_requirements_txt", reason="what builds the wheel is not installed")
 pytestmark = pytest.mark.long
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-FILES = ("*.py", "parts/*", "migrations/*.py", "static/*", "templates/*", "config.example.toml")
+FILES = ("*.py", "parts/*.*", "migrations/*.py", "static/*", "templates/*", "config.example.toml")
 ASK = "import os, requests; print(requests.get(os.environ['TASKS_URL'] + '/api/v1/health').text)"
 
 

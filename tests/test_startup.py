@@ -118,7 +118,7 @@ def test_a_start_warns_when_links_name_another_port(launch):
 UNUSED = """
 import app
 app.api.before_request(lambda: None)
-app.pages.after_app_request(print)
+app.api.after_app_request(print)
 app.api.app_errorhandler(404)(repr)
 app.api.get("/plain")(str)
 app.api.get("/other")(app.operation(gives=app.schemas.MemberShown())(len))
