@@ -603,7 +603,8 @@ class Task(Entity):
         """
         status = fields.setdefault("status", "todo")
         cls._check_done(transaction, status)
-        check_references(cls, fields, partial(cls._misplaced, fields["project_id"]))
+        given = fields | {"created_by": None}  # a task that repeats keeps a creator who was removed
+        check_references(cls, given, partial(cls._misplaced, fields["project_id"]))
         cls._check_external_id(fields)
         row = cls.insert_row.nulls | {
             "id": transaction.new_id(),

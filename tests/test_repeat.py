@@ -249,6 +249,14 @@ def test_a_reopened_task_takes_back_what_followed_it_unless_somebody_has_touched
     assert len(following(owner, task)) == 1
 
 
+def test_the_tasks_of_a_removed_member_repeat(owner, join, project):
+    creator = join()
+    task = made(creator, project)
+    owner.data(owner.delete(f"/members/{creator.member['id']}"))
+    complete(owner, task)
+    assert [new["created_by"] for new in following(owner, task)] == [creator.member["id"]]
+
+
 def test_several_are_completed_and_reopened_in_one_batch(owner, project):
     tasks = [made(owner, project) for _ in range(3)]
 
