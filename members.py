@@ -342,7 +342,7 @@ class Member(Entity):
 
         If the member is no admin, a link to confirm a new address is mailed there, and the address changes
         with the link. Raises `NotFound`, `Invalid` for the address of another member, `Forbidden`, `Conflict`
-        if no owner would be left, and as `Invitation.mail_to` does.
+        if no owner would be left, and as `check_fresh` and `Invitation.mail_to` do.
         """
         stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)
@@ -356,7 +356,8 @@ class Member(Entity):
             cls._keep_an_owner(stored)
         if new_role in ADMINS and ApiKey.limit_of(actor):
             raise Forbidden("the key in use expires, and the new role would outlive it; use another key")
-        if "email" in changes:
+        if "email" in changes:  # sign-in links are mailed to the new address
+            ApiKey.check_fresh(actor)
             if stored["role"] == "owner":
                 only_owner(transaction, "change an owner's address")
             if ApiKey.limit_of(actor):
@@ -723,8 +724,8 @@ class ApiKey(Credential):
         """Raise `Forbidden` in a session whose member signed in more than `FRESH_SECONDS` ago."""
         if (signed_in_at := actor.get("key_signed_in_at")) and signed_in_at < now(-FRESH_SECONDS):
             raise Forbidden(
-                "you signed in more than 15 minutes ago; to make a key or link, sign in again: with a "
-                "sign-in link or an API key, or if a proxy signs you in, by loading the page again"
+                "you signed in more than 15 minutes ago; to make a key or link or change an address, sign in "
+                "again: with a sign-in link or an API key, or if a proxy signs you in, by loading the page"
             )
 
     @classmethod

@@ -245,7 +245,7 @@ function Account() {
     <section class="panel stack">
       <h2>Another device</h2>
       <p>Make a link, and open it on your phone or in another browser to sign in there.</p>
-      <p>To make links or keys more than 15 minutes after you signed in, sign in again.</p>
+      <p>To make links or keys, or to change your address, more than 15 minutes after you signed in, sign in again.</p>
       <div class="line">${isWriter && button("Make a sign-in link", make, "")}
         ${isMailed && button("Email me a link to sign in again", mail, "")}</div>
       ${invitation && made()}

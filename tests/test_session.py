@@ -208,12 +208,16 @@ def test_an_old_session_makes_no_key_and_no_link_that_signs_in(server, owner, jo
     ask, others = browser(server, cookie), f"/members/{member.member['id']}/invitation"
     calls = [("/keys", {"name": "x"}), ("/keys", {"name": "x", "member_id": member.member["id"]})]
     calls += [("/calendar", None), (f"/members/{admin.member['id']}/invitation", None), (others, None)]
+    addresses = [f"/members/{one.member['id']}" for one in (admin, member)]
     assert [ask("POST", path, json=body).status_code for path, body in calls] == [201] * 5
     linked = server.rows("SELECT id FROM api_key WHERE scope = 'calendar' AND revoked_at IS NULL")
     grown_old(server, cookie)
     for path, body in calls:
         said = fault(ask("POST", path, json=body), 403, "forbidden")["message"]
-        assert said.startswith("you signed in more than 15 minutes ago; to make a key or link, sign in again")
+        assert said.startswith("you signed in more than 15 minutes ago; to make a key or link or change")
+    for path in addresses:
+        fault(ask("PATCH", path, json={"email": "thief@example.com"}), 403, "forbidden")
+        assert ask("PATCH", path, json={"phone_number": "1"}).status_code == 200
     assert server.rows("SELECT id FROM api_key WHERE scope = 'calendar' AND revoked_at IS NULL") == linked
     guest = {"email": "guest-of-old@example.com", "full_name": "G", "role": "member"}
     invited = admin.data(ask("POST", "/members/invite", json=guest), 201)["member"]
