@@ -1,6 +1,7 @@
 """The database file: versions, upgrades, what is refused; and the write lock."""
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -151,6 +152,27 @@ def test_an_upgrade_folds_the_searched_texts_again(tmp_path):
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute("SELECT DISTINCT search FROM task UNION SELECT search FROM comment")
         assert set(found) == {("lodz\x1fit's",), ("orsted",)}
+
+
+def test_an_upgrade_gives_activity_the_project_of_its_time(tmp_path):
+    """A client who sees the project to which a task was moved does not see what happened before."""
+    path, before = tmp_path / "data" / "tasks.db", [name for name in versions() if name < "0032"][-1]
+    older_database(path, before, rows=5)
+    moves = [("created", {}), ("moved", {"project_id": ["B", "C"]}), ("moved", {"status": ["todo", "done"]})]
+    moves += [("moved", {"project_id": ["C", "A"], "milestone_id": ["m", None]}), ("updated", {})]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (task,) = connection.execute("SELECT id FROM task LIMIT 1").fetchone()
+        ids = [id for (id,) in connection.execute("SELECT id FROM activity ORDER BY id")]
+        for id, (action, changes) in zip(ids, moves, strict=True):
+            row = (action, task, json.dumps(changes), id)
+            connection.execute("UPDATE activity SET action = ?, task_id = ?, changes = ? WHERE id = ?", row)
+        connection.execute("UPDATE activity SET is_hidden = NULL")
+        connection.execute("UPDATE task SET project_id = (SELECT id FROM project LIMIT 1)")
+    assert upgrade(path) > 0
+    with closing(sqlite3.connect(path)) as connection:
+        found = [id for (id,) in connection.execute("SELECT project_id FROM activity ORDER BY id")]
+        (now,) = connection.execute("SELECT project_id FROM task WHERE id = ?", [task]).fetchone()
+    assert found == ["B", "C", "C", now, now]
 
 
 def test_each_copy_is_logged_when_it_is_made_and_the_next_start_deletes_incomplete_ones(migrations, caplog):
