@@ -62,7 +62,7 @@ class Export:
         """Return the tasks in the order of the program's lists, each with its name in a report."""
         tasks = [task for task in self.find(self.file, self.paths["tasks"]) if isinstance(task, dict)]
         named = [
-            (f"line {task['line']}" if self.columns else f"task {number} (id {self.id_of(task)})", task)
+            (f"line {task.get('line')}" if self.columns else f"task {number} (id {self.id_of(task)})", task)
             for number, task in enumerate(tasks, 1)
         ]
         if path := self.paths.get("list"):
@@ -75,7 +75,8 @@ class Export:
         tasks = [task for _, task in named]
         if not any(self.find(task, self.paths["title"]) for task in tasks):
             marks = " or ".join(map(", ".join, self.paths["marks"]))
-            keys = self.columns or [str(key) for key in next(iter(self.find(self.file, "")), ())]
+            objects = (one for one in self.find(self.file, "") if isinstance(one, dict))
+            keys = self.columns or [str(key) for key in next(objects, ())]
             raise ValueError(
                 f"it has no tasks as {self.program} exports them; see docs/moving.md (looked for {marks};"
                 f" found {', '.join(keys[:9])[:200] or 'nothing'}; if it is not in English, {ENGLISH})"
@@ -83,7 +84,8 @@ class Export:
         for task, path in ((task, path) for task in tasks for path in self.paths.get("people", ())):
             people = [one for one in self.find(task, path) if isinstance(one, dict)]
             pairs = [(one.get("login"), one.get("name")) for one in people]
-            pairs += zip(task.get(f"{path} Id", ()), task.get(path, ()), strict=False)
+            if self.columns:
+                pairs += zip(task.get(f"{path} Id", ()), task.get(path, ()), strict=False)
             self.names |= {str(id): str(name) for id, name in pairs if id and name}
         lines = [*self.places("project", self.file), *self.places("milestone", tasks)]
         what, path, value = self.paths.get("skipped", ("", "?", True))
@@ -149,7 +151,8 @@ class Export:
     def places(self, kind: str, items: Any) -> Iterator[Line]:
         """Yield a line for each project or milestone that the file describes."""
         names, seen = dict(self.paths.get("places", {}).get(kind, ())), set[str]()
-        for row in self.find(items, names.pop("rows", "?")):
+        rows = self.find(items, names.pop("rows", "?"))
+        for row in (one for one in rows if isinstance(one, dict)):
             self.line, place = f"{kind} {len(seen) + 1}", Row()
             for name, path in names.items():
                 if text := self.find_text(row, path):

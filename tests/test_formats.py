@@ -126,6 +126,13 @@ def test_a_file_that_is_no_export_and_a_status_that_does_not_exist_are_refused(s
         ("github", b"\x81", "the file is not in UTF-8; save it as such"),
         ("planka", '{"cards": ' + "[" * 2000, "the file is nested too deeply"),
         ("planka", "", "it has no tasks as planka exports them"),
+        ("vikunja", "[1]", "it has no tasks as vikunja exports them"),
+        ("github", "title,state\nA,open\n", "it has no tasks as github exports them"),
+        (
+            "github",
+            '[{"number": 1, "assignees": 5, "milestone": 5}]',
+            "it has no tasks as github exports them",
+        ),
     ):
         file = tmp_path / "export"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
