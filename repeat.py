@@ -17,6 +17,7 @@ PARTS = {
     "BYMONTHDAY": "[1-9]|[12][0-9]|3[01]|-1",
     "UNTIL": "[0-9]{8}(?:T[0-9]{6}Z)?",
 }
+PERIODS = {"DAILY": 1, "WEEKLY": 7, "MONTHLY": 31, "YEARLY": 366}  # days, at most
 ONLY_WITH = {"BYDAY": "WEEKLY", "BYMONTHDAY": "MONTHLY"}
 ACCEPTED_RULE = "must be FREQ=DAILY, WEEKLY, MONTHLY or YEARLY, and after semicolons have INTERVAL=1 to 99, "
 ACCEPTED_RULE += f"BYDAY={WEEKDAYS} (with WEEKLY), BYMONTHDAY=1 to 31 or -1 (with MONTHLY), "
@@ -68,7 +69,9 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
     try:
         present, due = local(at), local(task["due_date"])
         first = (due if repeat_from == "due_date" else present).date()
-        days = chain.from_iterable(_days(parts, first, number) for number in count())
+        longest = PERIODS[parts["FREQ"]] * int(parts.get("INTERVAL", 1))
+        passed = max((present.date() - first).days // longest - 1, 0)  # periods, which may be thousands
+        days = chain.from_iterable(_days(parts, first, number) for number in count(passed))
         coming = (day for day in days if day > first and day >= present.date())
         day = next(day for day in coming if _at(day, due) > present)
         moment = _at(day, due)

@@ -87,6 +87,15 @@ def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
         assert task is None or task["repeat"] == rule
 
 
+@pytest.mark.parametrize("rule", ["FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,FR", "FREQ=MONTHLY", "FREQ=YEARLY"])
+def test_of_many_missed_dates_only_the_last_are_looked_at(monkeypatch, rule):
+    looked, days_of = [], repeat._days
+    monkeypatch.setattr(repeat, "_days", lambda *period: looked.append(period) or days_of(*period))
+    task = {"due_date": "1970-01-02T23:59:59.999Z", "start_date": None, "repeat": rule}
+    assert repeat.next_dates(task, "2026-11-28T12:00:00.000Z")["due_date"] > "2026-11-28"
+    assert len(looked) < 20
+
+
 def test_a_start_date_keeps_its_days_before_the_due_date(monkeypatch):
     monkeypatch.setattr(times, "zone", BERLIN)
     task = {"start_date": "2027-03-24T23:00:00.000Z", "due_date": "2027-03-26T22:59:59.999Z"}
