@@ -350,7 +350,7 @@ class Milestone(Resource):
 class NoNotices:
     """The notifications that changes make: none. parts/inbox.py has others, with the same methods."""
 
-    notify = mention = settle = acted = archived = staticmethod(lambda *_, **__: None)
+    notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
     handing_on = staticmethod(lambda *_, **__: nullcontext())
 
 

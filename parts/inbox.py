@@ -303,6 +303,15 @@ class Notice(Identified):
                 cls.notify(asker, task, row.pop("reason"), *Task.responsible(asker, task), **row)
 
     @statement
+    def delete_unblocked(cls: Any):
+        return cls.delete().where(cls.member == placeholder("member_id"), cls.reason == "unblocked")
+
+    @classmethod
+    def limited(cls, member_id: str) -> None:
+        """Delete a member's notices with titles of other tasks, which the member may no longer see."""
+        cls.delete_unblocked.run(member_id=member_id)
+
+    @statement
     def delete_old(cls: Any):
         return deletion_of_some(cls, cls.id < placeholder("before"))
 

@@ -392,6 +392,17 @@ def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, owner, join):
     assert WORD not in str(mail)
 
 
+def test_a_client_keeps_no_title_of_a_task_elsewhere_that_has_blocked(owner, join):
+    seen, other = owner.make_project(), owner.make_project()
+    client = join()
+    blocking = owner.make_task(other, title=WORD)
+    owner.make_task(seen, blocked_by=[blocking["id"]], assignee_id=client.member["id"])
+    owner.data(owner.post(f"/tasks/{blocking['id']}/complete"))
+    assert WORD in client.get("/inbox").text
+    limit(owner, client, seen)
+    assert [notice["reason"] for notice in client.read("/inbox")["notices"]] == ["assigned"]
+
+
 def test_a_member_limited_to_some_projects_loses_tasks_elsewhere(server, owner, join):
     seen, other = owner.make_project(), owner.make_project()
     member = server.join()
