@@ -58,7 +58,7 @@ UNSAID = re.compile(
 )
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
-MAX_SESSIONS = 100  # of a member; a new one ends the oldest
+MAX_SESSIONS = 100  # of a member, started with one key or with none; a new one ends the oldest
 HIDDEN_DAYS = 14.0  # for which hidden activity is kept; only `/changes` reports it
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 MAILED_SECONDS = 900.0  # for which a link is valid that is only mailed
@@ -736,13 +736,19 @@ class ApiKey(Credential):
         fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
         fields |= {"name": name, "is_session": None if cls.limit_of(actor) else 1}
         made = cls.issue(transaction, actor["id"], **fields)
-        cls.revoke_oldest.run(member_id=actor["id"], now=transaction.at)
+        started_with = fields["started_with"] or ""
+        cls.revoke_oldest.run(member_id=actor["id"], started_with=started_with, now=transaction.at)
         return made
 
     @statement
     def revoke_oldest(cls: Any):
-        """Revoke a member's sessions except for the newest `MAX_SESSIONS`."""
+        """Revoke sessions of a member that the key `started_with` started, all but the newest `MAX_SESSIONS`.
+
+        An empty `started_with` stands for links and a proxy. Otherwise a key that only reads could end the
+        sessions in which its member works.
+        """
         is_theirs = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
+        is_theirs &= fn.COALESCE(cls.started_with, "") == placeholder("started_with")
         sessions = cls.select(cls.id).where(is_theirs, cls.is_started).order_by(cls.id.desc())
         return cls.revoke_where(cls.id.in_(sessions.limit(-1).offset(MAX_SESSIONS)))
 

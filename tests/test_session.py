@@ -301,6 +301,16 @@ def test_a_member_has_100_sessions_of_which_a_new_one_ends_the_oldest(database):
     assert ApiKey.stored(first["id"])["revoked_at"]
 
 
+def test_the_sessions_of_a_key_end_no_others(database):
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        mine, _ = ApiKey.start_session(transaction, "mine")
+        key, _ = ApiKey.issue(transaction, owner["id"], name="reads", scope="read")
+        transaction.actor = owner | {"scope": "read", "key_id": key["id"]}
+        first, *_ = [ApiKey.start_session(transaction, str(n))[0] for n in range(101)]
+    assert [bool(ApiKey.stored(one["id"])["revoked_at"]) for one in (mine, first)] == [False, True]
+
+
 def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
