@@ -77,7 +77,9 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
         moment = _at(day, due)
         if start:
             begun = local(start)
-            start = instant(min(_at(day - (due.date() - begun.date()), begun), moment))
+            is_midnight = _at(begun.date(), datetime.min) == begun  # on some days at 1 o'clock
+            clock = datetime.min if is_midnight else begun
+            start = instant(min(_at(day - (due.date() - begun.date()), clock), moment))
     except (OverflowError, ValueError):  # after the year 9999, or a start before the year 1
         return None
     until = parts.get("UNTIL", "99999999")

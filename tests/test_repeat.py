@@ -87,6 +87,15 @@ def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
         assert task is None or task["repeat"] == rule
 
 
+def test_a_start_at_midnight_stays_there_after_a_day_that_begins_at_one(monkeypatch):
+    monkeypatch.setattr(times, "zone", ZoneInfo("Africa/Cairo"))  # clocks go forward on 2027-04-30
+    task = {"start_date": "2027-04-28T22:00:00.000Z", "due_date": "2027-04-29T21:59:59.999Z"}
+    task["repeat"] = "FREQ=DAILY"
+    for start in ("2027-04-29T22:00:00.000Z", "2027-04-30T21:00:00.000Z", "2027-05-01T21:00:00.000Z"):
+        task = repeat.next_dates(task, "2027-04-01T12:00:00.000Z")
+        assert task["start_date"] == start
+
+
 @pytest.mark.parametrize("rule", ["FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,FR", "FREQ=MONTHLY", "FREQ=YEARLY"])
 def test_of_many_missed_dates_only_the_last_are_looked_at(monkeypatch, rule):
     looked, days_of = [], repeat._days
