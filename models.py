@@ -856,9 +856,13 @@ class Task(Entity):
     def responsible(transaction: Transaction, task: Row) -> list[str]:
         """Return the id of the member to ask about a task: its creator, or else its project's owner.
 
-        Inactive members and clients are skipped, and so is the actor. If nobody is left, the list is empty.
+        If the project's owner was removed or became a client, it is an owner of the workspace. Inactive
+        members and clients are skipped, and so is the actor. If nobody is left, the list is empty.
         """
-        for id in (task["created_by"], Project.stored(task["project_id"])["owner_id"]):
+        owner = Member.stored_row.one(id=Project.stored(task["project_id"])["owner_id"])
+        is_lost = owner is None or owner["role"] == "client"
+        owners = Member.active_owners.all() if is_lost else [owner]
+        for id in (task["created_by"], *(owner["id"] for owner in owners)):
             member = Member.stored_row.one(id=id) if id != transaction.actor.get("id") else None
             if member and member["status"] == Member.ACTIVE and member["role"] != "client":
                 return [id]

@@ -240,3 +240,19 @@ def test_a_review_passes_from_a_former_creator_to_the_project_s_owner(owner, bot
     change(bot, works[1], status="review")
     listed = [row["task"]["number"] for row in owner.read("/today")["reviews"]]
     assert listed[-2:] == [work["number"] for work in works]
+
+
+@pytest.mark.parametrize("door", ["removed", "a client"])
+def test_what_waits_in_a_project_without_an_owner_passes_to_an_owner_of_the_workspace(owner, bot, join, door):
+    mia = join(full_name=f"Mia {door}")
+    project = mia.make_project()
+    asking, reviewed, later = (bot.make_task(project) for _ in range(3))
+    comment(bot, asking, f"May I, @Mia {door}?", question=True)
+    change(bot, reviewed, status="review")
+    emptied(owner)
+    path = f"/members/{mia.member['id']}"
+    owner.data(owner.delete(path) if door == "removed" else owner.patch(path, {"role": "client"}))
+    change(bot, later, status="review")
+    listed = [row["task"]["number"] for row in owner.read("/today")["reviews"]]
+    assert listed[-2:] == [reviewed["number"], later["number"]]
+    assert ("question" in unread(owner)) == (door == "removed")  # a client can still answer
