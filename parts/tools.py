@@ -858,6 +858,10 @@ class ToolCall:
         """Change a task; without `if_version`, try again if somebody else changes it meanwhile."""
         path, note = self.path_of(task_id), {}
         task = self.task(path)
+        shown = clipped(task["description"], MAX_DESCRIPTION)
+        if fields.get("description") and shown != (task["description"] or ""):
+            problem = "description: get_task shows only its beginning, and this would replace all of it"
+            raise ToolError(f"{problem}; add a comment instead", "forbidden")
         body = self.body(task["project_id"], fields)
         changed: Row = {}  # fields that depend on the task as it is
         if (given := body.get("metadata")) is not None:

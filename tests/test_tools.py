@@ -346,6 +346,11 @@ def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):
     assert [comment["text"][:2] for comment in shown["comments"]] == ["10", "11"]
     assert shown["earlier_comments"] == 10
     assert len(json.dumps(shown, ensure_ascii=False).encode()) < 15_000
+    for text in (shown["description"], shown["description"][:-1], "Other"):
+        refusal = refused(owner, "update_task", task_id=task["id"], description=text, status="review")
+        assert "would replace all of it" in refusal
+    assert stored(owner, task["id"])["version"] == 1
+    assert use(owner, "update_task", task_id=task["id"], description="")["version"] == 2
 
 
 @pytest.mark.parametrize("letter", ["\x01", '"', "漢"])
