@@ -519,7 +519,10 @@ class operation:
                     data = self.perform(view, ids | self.read_arguments())
             if self.after_delivery:
                 data = self.after_delivery(data)
-            if data is None:  # the view has deleted or revoked the object that the last id names
+            if data is None:
+                if self.gives not in (schemas.DeletedShown, schemas.RevokedShown):
+                    raise TypeError(f"{view.__name__} returns nothing")
+                # The view has deleted or revoked the object that the last id names.
                 data = dict.fromkeys(self.gives._declared_fields, True) | {"id": [*ids.values()][-1]}
             return data if callable(data) else success(data, current.success_status or self.status)
 

@@ -142,6 +142,27 @@ def test_a_wrong_declaration_ends_the_start_with_one_line(tmp_path):
         assert done.stderr.startswith("Error: ") and words in done.stderr
 
 
+FORGETFUL = """
+import app, io, sys, wire
+
+@app.api.get("/members/<id>/name")
+@app.operation(gives=app.schemas.MemberShown, role=None)
+def get_name(id):
+    "Return nothing."
+
+environ = {"REQUEST_METHOD": "GET", "PATH_INFO": f"{app.API}/members/x/name", "wsgi.input": io.BytesIO()}
+environ |= {"wsgi.url_scheme": "http", "SERVER_NAME": "x", "SERVER_PORT": "80"}
+b"".join(app.create_app()(environ, lambda status, headers: print(status)))
+"""
+
+
+def test_a_view_that_forgets_what_it_returns_is_a_bug(tmp_path):
+    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", FORGETFUL], **options)
+    assert "500 Internal Server Error" in done.stdout, done.stderr
+    assert "get_name returns nothing" in done.stderr
+
+
 def test_another_server_than_gunicorn_logs_that_errands_do_not_run(tmp_path):
     words = ["flask", "--app", "app", "run", "--port", "0"]
     with running(words, ROOT, Server(tmp_path).environment) as other:
