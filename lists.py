@@ -157,7 +157,8 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     found = _total(names).value(most=MANY, **filters) if names & SINCE and is_by_id else 0
     page = _page(names, sort, include, found == MANY)
     (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
-    if total is None and (count == most or (offset and not count)):
+    is_last = count < most and (count > 0 or not offset)
+    if total is None and not is_last:
         total = _total(names).value(most=counted + 1, **filters)
     else:
         total, counted = offset + count if total is None else total, COUNT_LIMIT

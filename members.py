@@ -868,13 +868,17 @@ ApiKey.indexed("api_key_open", "member id", where=ApiKey.revoked_at.is_null())
 # The activity ---------------------------------------------------------------------------------
 
 
+def _seen(field: str) -> str:
+    """Return the SQL of both lists of numbers in a change, without tasks that the viewer does not see."""
+    one = "JSON((SELECT JSON_GROUP_ARRAY(number) FROM main.task WHERE +project_id IN seen_project AND "
+    one += "number IN (SELECT value FROM JSON_EACH(changes, '$.{}[{}]'))))"
+    return f"'$.{field}', JSON_ARRAY({one.format(field, 0)}, {one.format(field, 1)})"
+
+
 # The `changes` that a viewer sees: only that a task came from elsewhere, or all, with seen tasks' numbers.
-_SEEN_NUMBERS = "JSON((SELECT JSON_GROUP_ARRAY(number) FROM main.task WHERE +project_id IN seen_project AND "
-_SEEN_NUMBERS += "number IN (SELECT value FROM JSON_EACH(changes, '$.{}[{}]'))))"
-_SEEN_PAIR = f"'$.{{0}}', JSON_ARRAY({_SEEN_NUMBERS.format('{0}', 0)}, {_SEEN_NUMBERS.format('{0}', 1)})"
-_SEEN_CHANGES = "CASE WHEN JSON_EXTRACT(changes, '$.project_id[0]') NOT IN seen_project "
-_SEEN_CHANGES += "THEN JSON_OBJECT('project_id', JSON_ARRAY(NULL, project_id)) ELSE JSON_REPLACE(changes, "
-_SEEN_CHANGES += f"{_SEEN_PAIR.format('blocked_by')}, {_SEEN_PAIR.format('blocks')}) END"
+_SEEN_CHANGES = f"""CASE WHEN JSON_EXTRACT(changes, '$.project_id[0]') NOT IN seen_project
+    THEN JSON_OBJECT('project_id', JSON_ARRAY(NULL, project_id))
+    ELSE JSON_REPLACE(changes, {_seen("blocked_by")}, {_seen("blocks")}) END"""
 
 
 class Activity(Identified):

@@ -85,8 +85,9 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
     until = parts.get("UNTIL", "99999999")
     if (f"{day:%Y%m%d}" if len(until) == 8 else f"{moment:%Y%m%dT%H%M%SZ}") > until:
         return None
-    months = int(parts.get("INTERVAL", 1)) * {"MONTHLY": 1, "YEARLY": 12}.get(parts["FREQ"], 100)
-    if day.day < first.day and months < 100 and "BYMONTHDAY" not in parts and repeat_from == "due_date":
+    is_by_date = parts["FREQ"] in ("MONTHLY", "YEARLY") and "BYMONTHDAY" not in parts
+    months = int(parts.get("INTERVAL", 1)) * (12 if parts["FREQ"] == "YEARLY" else 1)
+    if is_by_date and day.day < first.day and repeat_from == "due_date" and months <= 99:  # as PARTS accepts
         parts |= {"FREQ": "MONTHLY", "INTERVAL": str(months), "BYMONTHDAY": str(first.day)}
     return {
         "due_date": instant(moment),

@@ -657,10 +657,13 @@ class ToolCall:
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
-        # Five of each suffice: a task is only pushed out by one that another page shows already.
-        parts = product(("open", "in_progress"), ({}, {"due_before": context["system"]["current_time"]}))
-        pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts][::-1]
-        mine = {task["number"]: task for page in pages for task in page["tasks"]}
+        late = {"due_before": context["system"]["current_time"]}
+        mine: dict[int, Row] = {}
+        # Five of each are enough, since five are shown. The last page counts them all.
+        for status, more in (("in_progress", late), ("in_progress", {}), ("open", late), ("open", {})):
+            page = self.get("/tasks", **filters, status=status, **more)
+            for task in page["tasks"]:
+                mine.setdefault(task["number"], task)
         inbox = self.get("/inbox", limit=50)  # some are read already
         news = [notice_line(notice) for notice in inbox["notices"] if not notice["read_at"]]
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:3]
@@ -673,7 +676,7 @@ class ToolCall:
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
             **present(for_you=news[:5], for_you_total=inbox["unread"] or None),
             "yours": [self.brief(task | {"assignee_id": None}) for task in [*mine.values()][:5]],
-            "yours_total": total_of(pages[-1]["pagination"]),
+            "yours_total": total_of(page["pagination"]),
             "overdue_or_urgent": [self.brief(task) for task in urgent],
             "projects": top([project_line(project) for project in context["projects"]], 20),
             "team": top(team, 30),
