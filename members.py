@@ -844,6 +844,18 @@ class ApiKey(Credential):
             Member.status == Member.ACTIVE,
         )
 
+    @statement
+    def scopes_of(cls: Any):
+        """The scopes that the keys and sessions of a member have or had, without calendar links."""
+        is_theirs = cls.member == placeholder("member_id")
+        return cls.select(cls.scope).distinct().where(is_theirs, cls.scope != CALENDAR)
+
+    @classmethod
+    def is_agents(cls, member_id: str) -> bool:
+        """Return whether this is an agent's member: it has an agent's key, and none that completes tasks."""
+        scopes = {row["scope"] for row in cls.scopes_of.all(member_id=member_id)}
+        return "agent" in scopes and "write" not in scopes
+
     @classmethod
     def caller(cls, key: str, kind: str = "key") -> Row | None:
         """Return the member of this key, with columns of the key; None unless it is a valid `kind`."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 from peewee import (
@@ -856,17 +857,19 @@ class Task(Entity):
     def responsible(transaction: Transaction, task: Row) -> list[str]:
         """Return the id of the member to ask about a task: its creator, or else its project's owner.
 
-        If the project's owner was removed or became a client, it is an owner of the workspace. Inactive
-        members and clients are skipped, and so is the actor. If nobody is left, the list is empty.
+        If the project's owner cannot answer, it is an owner of the workspace. Inactive members, clients and
+        agents cannot answer. The actor is skipped. If nobody is left, the list is empty.
         """
-        owner = Member.stored_row.one(id=Project.stored(task["project_id"])["owner_id"])
-        is_lost = owner is None or owner["role"] == "client"
-        owners = Member.active_owners.all() if is_lost else [owner]
-        for id in (task["created_by"], *(owner["id"] for owner in owners)):
-            member = Member.stored_row.one(id=id) if id != transaction.actor.get("id") else None
-            if member and member["status"] == Member.ACTIVE and member["role"] != "client":
-                return [id]
-        return []
+
+        def answers(id: str) -> bool:
+            member = Member.stored_row.one(id=id)
+            is_able = member and member["status"] == Member.ACTIVE and member["role"] != "client"
+            return bool(is_able) and not ApiKey.is_agents(id)
+
+        owner = Project.stored(task["project_id"])["owner_id"]
+        owners = [owner] if answers(owner) else [row["id"] for row in Member.active_owners.all()]
+        others = (id for id in (task["created_by"], *owners) if id != transaction.actor.get("id"))
+        return [*islice(filter(answers, others), 1)]
 
     @classmethod
     def claim(

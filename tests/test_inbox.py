@@ -185,6 +185,15 @@ def test_the_creator_or_else_the_project_s_owner_is_told_of_a_review(join, owner
     assert unread(ana) == ["review", "review"]
 
 
+def test_a_person_is_told_of_a_review_or_question_about_a_task_that_an_agent_created(server, ana):
+    planner, worker = server.agent("Planner"), server.agent("Worker")
+    project = ana.make_project()
+    change(worker, planner.make_task(project), status="review")
+    comment(worker, planner.make_task(project), "Blue?", question=True)
+    assert unread(ana) == ["question", "review"]
+    assert unread(planner) == ["commented"]
+
+
 def unblock(client, *blockers):
     for task in blockers:
         client.data(client.post(f"/tasks/{task['id']}/complete"))
