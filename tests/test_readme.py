@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import subprocess
-import tomllib
 from contextlib import contextmanager
 from importlib.metadata import metadata
 from itertools import pairwise
@@ -158,8 +157,8 @@ def test_the_pages_name_every_error_event_action_filter_and_tool():
 
 def test_the_configurations_of_agents_and_the_retry_schedule_are_right():
     cursor = json.loads(block("json", "mcpServers", AGENTS))["mcpServers"]["tasks"]
-    codex = tomllib.loads(block("toml", "mcp_servers", AGENTS))["mcp_servers"]["tasks"]
-    assert cursor["url"] == codex["url"] == "http://127.0.0.1:8000" + tools.PATHS[0]
+    (codex,) = re.findall(r"codex mcp add tasks --url (\S+) --bearer", AGENTS)
+    assert cursor["url"] == codex == "http://127.0.0.1:8000" + tools.PATHS[0]
     assert cursor["headers"]["Authorization"].startswith("Bearer tms_")
     schedule = load_settings({})["delivery"]["retry_schedule"]
     assert ", ".join(f"{seconds:.0f}" for seconds in schedule[:6]) + " seconds" in WEBHOOKS
