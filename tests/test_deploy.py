@@ -116,16 +116,16 @@ def test_systemd_takes_the_units(tmp_path):
 @pytest.fixture
 def wrapper(tmp_path):
     """The command, in a folder in place of /, for somebody whom `id` calls `tasks`."""
-    for folder in ("etc/tasks", "bin", "var/lib/tasks/backups"):
+    for folder in ("etc/tasks", "bin", "sbin", "var/lib/tasks/backups"):
         (tmp_path / folder).mkdir(parents=True)
     here = text("tasks").replace("/opt/tasks/.venv/bin", str(BIN))
-    here = here.replace("/opt/tasks/app", str(ROOT / "app"))
+    here = here.replace("/opt/tasks/app", str(ROOT / "app")).replace("/usr/sbin", f"{tmp_path}/sbin")
     (tmp_path / "bin/tasks").write_text(here.replace("/etc/tasks", f"{tmp_path}/etc/tasks"))
     identity = '[ "$WHO" = root ] && [ "$1" = -u ] && echo 0 || echo "$WHO"'
     (tmp_path / "bin/id").write_text(f"#!/bin/sh\n{identity}\n")
-    for name in ("runuser", "sudo"):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
-    for file in (tmp_path / "bin").iterdir():
+    for name in ("sbin/runuser", "bin/sudo"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name.partition("/")[2]} "$@"\n')
+    for file in tmp_path.glob("*bin/*"):
         file.chmod(0o755)
     (tmp_path / "etc/tasks/config.toml").write_text('[server]\ndatabase = "../../var/lib/tasks/tasks.db"\n')
     (tmp_path / "etc/tasks/env").write_text(
@@ -137,7 +137,7 @@ def wrapper(tmp_path):
 
 
 def run(folder, *words, who="tasks"):
-    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "WHO": who}
+    environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "WHO": who}  # as cron sets it
     options = {"capture_output": True, "text": True, "timeout": PATIENCE}
     done = subprocess.run(words, cwd=folder, env=environment, **options)
     assert done.returncode == 0, done.stderr
@@ -150,6 +150,7 @@ def test_the_command_runs_as_the_service_does(wrapper):
     assert "https://tasks.example.com/enroll/" in said
     assert run(wrapper, "tasks", "doctor", who="root") == f"runuser -u tasks -- {wrapper}/bin/tasks doctor\n"
     assert run(wrapper, "tasks", "backup", "a b", who="ana").startswith("sudo -u tasks -- ")
+    assert " root /usr/local/bin/tasks backup " in text("README.md")  # cron does not search that folder
     old, new = (wrapper / "var/lib/tasks/backups" / name for name in ("old.db", "new.db"))
     for file, days in ((old, 14.1), (new, 13.5)):
         file.touch()
