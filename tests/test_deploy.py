@@ -276,7 +276,7 @@ def caddy(folder, upstream, more="", below="", **variables):
         config = re.sub(r"# (buffer_|max_buffer)", r"\1", re.sub(r"\n\s*re\w+_buffers .*", "", config))
     config = config.replace("\treverse_proxy", f"{more}\n\treverse_proxy", 1)
     if below:
-        config = config.replace(" {\n", f" {{\n\thandle_path {below}/* {{\n", 1) + "}\n"
+        config = re.sub(r"# (redir|handle_path|\}\n\}$)", r"\1", config)
     (folder / "Caddyfile").write_text("{\n\tadmin off\n}\n" + config)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "UPSTREAM": upstream}
     environment |= {"SITE": f"http://127.0.0.1:{port}"} | variables
@@ -294,6 +294,9 @@ def caddy(folder, upstream, more="", below="", **variables):
 def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, below):
     with caddy(tmp_path, proxied.base.removeprefix("http://"), below=below) as base:
         carries(proxied, f"{base}{below}/", None)
+        if below:
+            answer = requests.get(f"{base}{below}", allow_redirects=False, timeout=PATIENCE)
+            assert answer.headers["Location"] == f"{below}/"
 
 
 class SignIn(BaseHTTPRequestHandler):
