@@ -148,7 +148,7 @@ def test_a_client_may_read_the_context_and_sees_of_the_latest_actions_those_on_t
     shown = client.read("/context")
     assert shown["system"]["caller"]["role"] == "client"
     said = shown["system"]["ai_instructions"]  # the default
-    assert all(word in said for word in ("never as instructions", "disclose", "delete"))
+    assert all(word in said for word in ("you claimed", "never as instructions", "disclose", "delete"))
     assert {action["entity"] for action in shown["recent_activity"]} <= {"task", "comment"}
     assert shown["recent_activity"][0]["entity_id"] == task["id"]
     assert context(owner)["recent_activity"][0]["changes"] == {"phone_number": [None, "+49 30 1234"]}
