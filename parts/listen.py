@@ -44,7 +44,8 @@ def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str
     webhooks.sending.adapter = webhooks.Adapter(webhooks.tls_context(None), 1, 1)
     query: dict[str, Any] = {"limit": 1}
     with requests.Session() as session:
-        session.headers["Authorization"] = f"Bearer {key}"
+        # requests would replace a header of the session by what ~/.netrc has for the host.
+        session.auth = lambda call: call.headers.update(Authorization=f"Bearer {key}") or call
         while True:
             response = session.get(f"{url.rstrip('/')}{schemas.API}/events", params=query, timeout=60)
             if response.headers.get("Content-Type") != "application/json":

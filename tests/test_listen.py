@@ -22,6 +22,8 @@ def listen(receiver, tmp_path):
     def run(url, *words, key=OWNER_KEY):
         words = ["flask", "--app", ROOT / "app", "listen", "--forward-to", receiver.url, *words]
         given = {"TASKS_URL": url, "TASKS_KEY": key, "TASKS_SERVER__DATABASE": str(tmp_path / "no.db")}
+        given["NETRC"] = str(tmp_path / "netrc")  # which has no say in the key
+        (tmp_path / "netrc").write_text("default login ftp password guest\n")
         environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
         with running(words, tmp_path, environment | given) as process:
             process.secret = process.stdout.readline().removeprefix("Secret: ").strip()
