@@ -1,5 +1,6 @@
 """The file of the database: create, upgrade, check, lock, copy and restore it."""
 
+import errno
 import fcntl
 import logging
 import os
@@ -46,6 +47,8 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
             file.unlink()  # an incomplete copy of a killed process
         if not path.exists():
             path.touch(0o600)  # SQLite would let others read it
+        elif not os.access(path, os.W_OK, effective_ids=True):  # SQLite would open it, to read
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db.connect(reuse_if_open=True)
         runner = Runner(db, str(MIGRATIONS))
         pending, applied = _migration_names(path, runner)

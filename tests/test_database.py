@@ -260,6 +260,14 @@ def test_a_file_that_cannot_be_used_is_refused_and_kept(seeded, spoil, said):
     assert seeded.database.read_bytes() == before
 
 
+def test_a_file_that_may_only_be_read_is_refused_at_the_start(seeded):
+    """As after a restore or copy as root; otherwise each change would get a 503."""
+    seeded.database.chmod(0o444)
+    if os.geteuid() == 0:  # who may write all files
+        seeded.under = ["setpriv", "--bounding-set=-dac_override"]
+    assert "Permission denied; see who owns it and its folder" in refusal(seeded)
+
+
 def test_a_database_that_was_cut_off_is_refused_although_its_log_is_whole(seeded):
     """SQLite opens it, since the log says how large the database is; the statistics cannot be updated."""
     seeded.start().client().make_project()
