@@ -73,7 +73,12 @@ onRefresh(async ({ inbox: start }) => {
 });
 
 function announce(notice) {
-  const shown = new Notification(textOf(notice), { body: notice.excerpt, tag: notice.id });
+  let shown;
+  try {
+    shown = new Notification(textOf(notice), { body: notice.excerpt, tag: notice.id });
+  } catch {
+    return; // Chrome for Android has the constructor, but refuses it
+  }
   shown.onclick = () => {
     focus();
     location.hash = link({ task: notice.task.number });

@@ -7,6 +7,7 @@ import { later, momentInWords } from "./words.js";
 const EVERY = 5;
 const WAIT = 25; // seconds for which the server may hold back its answer
 const PAUSE = 30; // seconds without waiting after the server had no slot
+const HIDDEN = 30; // seconds while only notifications can be seen
 const MARGIN = 10; // seconds; a change may have begun earlier and be committed later
 const include = "inbox"; // its beginning, so that it needs no request of its own
 const takers = new Set();
@@ -63,7 +64,8 @@ export function pauseRefresh(value) {
 
 async function look(found) {
   clearTimeout(timer);
-  if (!reached || document.visibilityState === "hidden") return;
+  const isHidden = document.visibilityState === "hidden";
+  if (!reached || (isHidden && globalThis.Notification?.permission !== "granted")) return;
   const error = isPaused ? null : await takeChanges(found).catch((failure) => failure);
   if (!reached) return; // signed out meanwhile
   if (error?.status === 410) return location.reload(); // the reader sees other projects, or a backup was restored
@@ -72,7 +74,7 @@ async function look(found) {
   notice = error ? (notice ?? notifyFault(error, refresh, from)) : null;
   const mayWait = reached.after && document.hasFocus() && Date.now() > pausedUntil;
   if (!error && !isPaused && !isWaiting && mayWait) void awaitChange();
-  const seconds = isWaiting ? WAIT + EVERY : EVERY;
+  const seconds = isHidden ? HIDDEN : isWaiting ? WAIT + EVERY : EVERY;
   timer = setTimeout(refresh, Math.max(seconds, error?.seconds ?? 0) * 1000);
 }
 

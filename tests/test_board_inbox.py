@@ -40,6 +40,32 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
     expect(ui.card(page, "Check the prices").get_by_role("img", name="New for you")).to_have_count(0)
 
 
+def test_a_hidden_page_notifies_a_member_who_asked_for_it(sign_in, owner, project, join):
+    mia = join()
+    page = sign_in(mia.key, f"#project={project['id']}")
+    expect(page.get_by_role("link", name="Inbox", exact=True)).to_be_visible()
+    page.evaluate("""() => {
+        window.told = [];
+        window.Notification = function (title) { told.push(title); };
+        Notification.permission = "granted";
+        document.hasFocus = () => false;
+    }""")
+    ui.unseen(page)
+    task = owner.make_task(project, title="Shown", assignee_id=mia.member["id"])
+    page.evaluate("void dispatchEvent(new Event('online'))")  # which looks for changes at once
+    expect(page).to_have_title(re.compile(r"^\(1\) "))
+    assert page.evaluate("told") == [f"Olga Owner assigned you #{task['number']} Shown"]
+    page.evaluate("""() => {
+        window.Notification = function () { throw told.push("Refused"); };  // as in Chrome for Android
+        Notification.permission = "granted";
+    }""")
+    owner.make_task(project, title="Silent", assignee_id=mia.member["id"])
+    page.evaluate("void dispatchEvent(new Event('online'))")
+    expect(page).to_have_title(re.compile(r"^\(2\) "))
+    assert page.evaluate("told")[1:] == ["Refused"]
+    expect(ui.fault(page)).to_be_empty()
+
+
 def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, owner, project, join):
     nia, max_ = join(full_name="Nia Noor"), join(full_name="Nax Noor")
     task = owner.make_task(project, title="Who")
