@@ -434,6 +434,12 @@ export function TaskDialog({ name }) {
       insert(event.target, shown.join("\n"));
     add(some);
   };
+  /** Office programs give a picture beside the text that was copied; the text is meant. */
+  const paste = (event) => {
+    const { types } = event.clipboardData;
+    const isText = types.includes("text/plain") && types.includes("text/html");
+    if (!isText) receive(event, event.clipboardData);
+  };
   const change = (fields) => changeTask(task, fields).then(take);
   const move = (status) => change({ status });
   assignMe.current = () => act(() => change({ assignee_id: session.value.member.id }));
@@ -482,7 +488,7 @@ export function TaskDialog({ name }) {
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
     ${task.status === "review" && isTeam() && html`<${Review} ...${{ accept, isReturning, setReturning }} />`}
-    <div class="task-body" aria-busy=${Boolean(loaded.isPartial)} onPaste=${(event) => receive(event, event.clipboardData)}
+    <div class="task-body" aria-busy=${Boolean(loaded.isPartial)} onPaste=${paste}
       onDragOver=${(event) => event.preventDefault()}
       onDrop=${(event) => receive(event, event.dataTransfer)}>
       <${TaskForm} ...${{ task, take, picture }} />

@@ -289,6 +289,23 @@ def test_a_picture_that_is_dropped_or_pasted_is_attached_and_previewed(board, ow
     expect(dialog.locator(".file").get_by_role("link")).to_have_count(4)  # each opens the picture
 
 
+def test_what_an_office_program_copied_is_pasted_as_text(board, owner, project):
+    task = owner.make_task(project, title="Costs")
+    dialog = ui.opened(board, "Costs")
+    is_pasted = dialog.get_by_label("New comment").evaluate("""(place) => {
+        const data = new DataTransfer();
+        data.setData("text/plain", "Posters 120");
+        data.setData("text/html", "<b>Posters</b> 120");
+        data.items.add(new File([""], "image.png", { type: "image/png" }));
+        const options = { bubbles: true, cancelable: true, clipboardData: data };
+        return place.dispatchEvent(new ClipboardEvent("paste", options));
+    }""")
+    assert is_pasted  # by the browser itself, as the page did not prevent it
+    ui.comment(dialog, "Said")
+    expect(dialog.locator(".comment[aria-busy=false]")).to_have_count(1)
+    assert owner.read(f"/tasks/{task['id']}")["attachments"] == []
+
+
 def test_the_editor_of_a_description_is_left_without_the_task(board, owner, project):
     task = owner.make_task(project, title="Draft", description="Before")
     dialog = ui.opened(board, "Draft")
