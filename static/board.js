@@ -131,7 +131,7 @@ function QuickAdd({ status, title }) {
     setText("");
   };
   return html`<form class="add field" onSubmit=${submit}>
-    <input value=${text} maxlength="500" placeholder="+ Add a task" aria-label="New task in ${title}"
+    <input value=${text} placeholder="+ Add a task" aria-label="New task in ${title}"
       onInput=${(event) => setText(event.target.value)} />
   </form>`;
 }

@@ -68,11 +68,11 @@ function fieldKind(name, { type, format, enum: values, maxLength }) {
 
 function fieldOf(operation, name) {
   const { properties, required } = SCHEMAS[operation];
-  const { maxLength, enum: values, type } = properties[name];
+  const { enum: values, type } = properties[name];
   const kind = fieldKind(name, properties[name]);
   const isRequired = required.includes(name);
   const none = isRequired ? "Choose…" : "None";
-  return { name, kind, maxLength, values, isRequired, none: type.includes("null") && none };
+  return { name, kind, values, isRequired, none: type.includes("null") && none };
 }
 
 const missingOf = ({ name, label = labelOf(name), missing }) => missing ?? `${label} is required`;
@@ -119,10 +119,10 @@ const sendOnEnter = (event) => {
 
 /** A field: a label, and the control for its kind. Only screen readers get the label of a heading. */
 function Field({ field, value, change, save, disabled }) {
-  const { name, kind, maxLength, isRequired: required, label = labelOf(name), placeholder } = field;
+  const { name, kind, isRequired: required, label = labelOf(name), placeholder } = field;
   const look = value?.length === 0 ? "unset" : "";
   const onInput = ({ target }) => change(kind === "checkbox" ? target.checked : target.value);
-  const common = { name, disabled, required, maxLength, placeholder, onInput };
+  const common = { name, disabled, required, placeholder, onInput };
   Object.assign(common, { class: look, value, onBlur: save });
   const choose = (chosen) => {
     change(FIELD_KINDS[kind].tidied?.(chosen) ?? chosen);

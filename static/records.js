@@ -27,7 +27,6 @@ function Place({ location }) {
 const CLIENT = "A client of all projects reads everything: all comments, files and addresses.";
 const CLIENT_OF_SOME =
   "This client sees the chosen projects with all comments and files, and the team's addresses.";
-const NOTE_MOST = 100_000; // characters
 
 /** Say what another invitation of the same address replaces. */
 function replaced(value) {
@@ -137,7 +136,7 @@ const KINDS = {
     shownNoun: "note",
     opens: true,
     names: ["title", "project_id", "content"],
-    settings: { content: { kind: "lines", maxLength: NOTE_MOST, label: "Text" } },
+    settings: { content: { kind: "lines", label: "Text" } },
     edited: ({ id }) => get(`/whiteboards/${id}`).then(noteOf),
     sent: ({ content: text, ...fields }, note) =>
       text === undefined ? fields : { ...fields, content: { ...note?.others, text: text ?? "" } },
