@@ -7,7 +7,7 @@ import { removeAll } from "./deletions.js";
 import { choicesOf } from "./forms.js";
 import { button, Menu } from "./parts.js";
 import { DayMenu, labelOption, Picker } from "./picker.js";
-import { focusCard } from "./place.js";
+import { focusCard, letterOf } from "./place.js";
 import { html } from "./preact.js";
 import { go, useStore } from "./store.js";
 import { count, dayOf, labelOf } from "./words.js";
@@ -79,7 +79,8 @@ export function drop(tasks) {
  * only this list has.
  */
 export function pressKey(event, tasks, open, more) {
-  const { key, target, ctrlKey, metaKey, altKey } = event;
+  const { target, ctrlKey, metaKey, altKey } = event;
+  const key = letterOf(event);
   const choose = () => open(tasks, target.closest(".card") ?? target, CARD_KEYS[key]);
   const ofTeam = { Delete: () => drop(tasks), [OWN_KEY]: () => assignMe(tasks) };
   const run = more[key] ?? (open && isTeam() && (ofTeam[key] ?? (CARD_KEYS[key] && choose)));

@@ -12,7 +12,7 @@ import { Mine } from "./mine.js";
 import { faultText, notify, notifyFault, undoLatest } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
-import { focusOn, openedTitles, showTab, stepAmong } from "./place.js";
+import { focusOn, letterOf, openedTitles, showTab, stepAmong } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
@@ -365,11 +365,19 @@ function NewProject({ onClose }) {
   <//>`;
 }
 
+// An input method takes its own keys, such as the Enter that ends a composition.
+addEventListener(
+  "keydown",
+  (event) => (event.isComposing || event.keyCode === 229) && event.stopPropagation(),
+  true,
+);
+
 /** Keys that work while you are not typing and no dialog is open. */
 function useKeys(keys) {
   useLayoutEffect(() => {
     const press = (event) => {
-      const { target, key, ctrlKey, metaKey, altKey } = event;
+      const { target, ctrlKey, metaKey, altKey } = event;
+      const key = letterOf(event);
       if (key === "Escape" && target.id === "search") target.blur();
       if (key === "Escape" && target === document.body) clearSelection();
       if ((ctrlKey || metaKey) && key === "k") {

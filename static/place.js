@@ -42,3 +42,9 @@ export function showTab(changes) {
   document.title = unread ? `(${unread}) ${title}` : title;
   icon.href = icons[unread ? "unread" : "read"];
 }
+
+/** The letter of a pressed key, whatever the layout and Caps Lock; with Shift, what was typed. */
+export function letterOf({ key, code, shiftKey }) {
+  if (shiftKey || key.length > 1) return key;
+  return ((key > "~" && code.match(/^Key(.)$/)?.[1]) || key).toLowerCase();
+}

@@ -8,7 +8,7 @@ import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { inbox, readOf } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
-import { focusCard, focusOn, showTab } from "./place.js";
+import { focusCard, focusOn, letterOf, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
@@ -335,7 +335,8 @@ function Review({ accept, isReturning, setReturning }) {
 function usePropertyKeys(assignMe) {
   useLayoutEffect(() => {
     const press = (event) => {
-      const { target, key, ctrlKey, metaKey, altKey } = event;
+      const { target, ctrlKey, metaKey, altKey } = event;
+      const key = letterOf(event);
       const isTyped = target.closest?.(
         "input, textarea, [role=combobox], [popover], dialog:not(.task)",
       );

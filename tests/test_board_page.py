@@ -108,6 +108,39 @@ def test_a_revoked_session_leads_back_and_drafts_wait_for_their_owner_alone(sign
 # Working
 
 
+def test_enter_that_ends_a_composition_sends_nothing(board, owner, project):
+    """As input methods for Japanese, Chinese and Korean use it."""
+    devtools = board.context.new_cdp_session(board)
+    ui.new_task(board).get_by_label("Title").focus()
+    devtools.send("Input.imeSetComposition", {"text": "にほn", "selectionStart": 3, "selectionEnd": 3})
+    enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 229}
+    for kind in ("rawKeyDown", "keyUp"):
+        devtools.send("Input.dispatchKeyEvent", enter | {"type": kind})
+    devtools.send("Input.insertText", {"text": "にほん"})
+    board.keyboard.press("Enter")
+    expect(ui.card(board, "にほん")).to_be_visible()
+    assert [task["title"] for task in owner.read("/tasks", project_id=project["id"])["tasks"]] == ["にほん"]
+
+
+def test_keys_work_with_any_alphabet_and_caps_lock(board, owner, project):
+    owner.make_task(project, title="Card")
+    ui.refresh(board, "Card")
+    devtools = board.context.new_cdp_session(board)
+    for key, code, modifiers in (("ы", "S", 0), ("σ", "S", 0), ("S", "S", 0), ("л", "K", 2), ("K", "K", 2)):
+        ui.link(board, "Card").focus()
+        pressed = {
+            "key": key,
+            "code": f"Key{code}",
+            "modifiers": modifiers,
+            "windowsVirtualKeyCode": ord(code),
+        }
+        for kind in ("rawKeyDown", "keyUp"):
+            devtools.send("Input.dispatchKeyEvent", pressed | {"type": kind})
+        expect(board.get_by_role("combobox", name="Find")).to_be_focused()
+        board.keyboard.press("Escape")
+        expect(board.get_by_role("combobox", name="Find")).to_have_count(0)
+
+
 def test_a_text_that_is_too_long_is_not_cut(board):
     field = board.get_by_label("New task in To do")
     field.fill("x" * 501)
