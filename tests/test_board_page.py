@@ -149,6 +149,11 @@ def test_a_text_that_is_too_long_is_not_cut(board):
     expect(field).to_have_value("x" * 501)
 
 
+def test_browsers_do_not_translate_the_page(board):
+    """Translated texts would not change with the data, and new ones appear beside them."""
+    expect(board.locator("html")).to_have_attribute("translate", "no")
+
+
 def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_words(board, owner, project):
     dialog = ui.new_task(board)
     title = dialog.get_by_label("Title")
