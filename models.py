@@ -596,9 +596,16 @@ class Task(Entity):
 
     @classmethod
     def add(
-        cls, transaction: Transaction, *, blocked_by: list[int | str] | None = None, **fields: Any
+        cls,
+        transaction: Transaction,
+        *,
+        blocked_by: list[int | str] | None = None,
+        is_copy: bool = False,
+        **fields: Any,
     ) -> Row:
         """Add a task and return it; an import also passes `id`, `number`, `created_at` and the like.
+
+        Mentions in the description of a task that `is_copy`, or that follows another one, notify nobody.
 
         Raises `Invalid` for references that do not exist and for fields that contradict each other.
         """
@@ -632,7 +639,7 @@ class Task(Entity):
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
-        made = ["assignee_id", "status"] + ["description"] * (not row["repeats"])  # its mentions are not new
+        made = ["assignee_id", "status"] + ["description"] * (not row["repeats"] and not is_copy)
         cls._notify(transaction, row, {name: [None, row[name]] for name in made})
         for name in HIDDEN:
             del row[name]
@@ -644,7 +651,8 @@ class Task(Entity):
     def copy(cls, transaction: Transaction, id: str, **titled: Any) -> Row:
         """Add a task with the fields `PLANNED` of this one. Raises as `add` does."""
         task = cls.stored(id)
-        return cls.add(transaction, **{name: task[name] for name in PLANNED} | titled)
+        planned = {name: task[name] for name in PLANNED}
+        return cls.add(transaction, is_copy=True, **planned | titled)
 
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:

@@ -194,6 +194,13 @@ def test_a_person_is_told_of_a_review_or_question_about_a_task_that_an_agent_cre
     assert unread(planner) == ["commented"]
 
 
+def test_the_mentions_of_a_copy_notify_nobody_again(owner, ana, project):
+    task = owner.make_task(project, description=f"@{ana.member['full_name']} look")
+    assert unread(ana) == ["mentioned"]
+    owner.make(f"/tasks/{task['id']}/copy")
+    assert unread(ana) == ["mentioned"]
+
+
 def unblock(client, *blockers):
     for task in blockers:
         client.data(client.post(f"/tasks/{task['id']}/complete"))
