@@ -23,6 +23,7 @@ ACCEPTED_RULE = "must be FREQ=DAILY, WEEKLY, MONTHLY or YEARLY, and after semico
 ACCEPTED_RULE += f"BYDAY={WEEKDAYS} (with WEEKLY), BYMONTHDAY=1 to 31 or -1 (with MONTHLY), "
 ACCEPTED_RULE += "UNTIL=20261231 or 20261231T225959Z"
 CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
+CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)")
 
 
 def parse_rule(rule: str) -> dict[str, str]:
@@ -97,6 +98,10 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
 
 
 def checkboxes(text: str | None) -> dict | None:
-    """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none."""
-    marks = [mark[2] for mark in CHECKBOX.finditer(text)] if text and "[" in text else ()
+    """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none.
+
+    Those in code blocks do not count, since nobody can tick them.
+    """
+    shown = CODE_BLOCK.sub("", text) if text and "[" in text else ""
+    marks = [mark[2] for mark in CHECKBOX.finditer(shown)]
     return {"done": len(marks) - marks.count(" "), "total": len(marks)} if marks else None
