@@ -4,7 +4,9 @@ import re
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ class Export:
                 self.file = strictjson.parse_json(text.encode())
             except BadBody as error:
                 raise ValueError(str(error).replace("the body", "the file")) from error
+            if isinstance(self.file, list) and all(isinstance(page, list) for page in self.file):
+                self.file = [*chain(*self.file)]  # as `gh api --slurp` writes pages
             if isinstance(self.file, dict) and isinstance(self.file.get("included"), dict):
                 self.file |= self.file["included"]
         else:
@@ -205,7 +209,7 @@ class Export:
             task["completed_at"] = time
         task["status"] = status
         labels = self.texts(item, "labels")
-        if not status and other:
+        if other:
             self.drop(f'status "{other}", kept as a label')
             labels = [other, *labels]
         if labels or self.has(item, self.paths["labels"]):
@@ -228,14 +232,11 @@ class Export:
 
     def choice(self, item: Row, name: str) -> tuple[str | None, str]:
         """Return the status or priority, or None, and the first word that has no meaning."""
-        unknown = ""
-        for text, *_ in self.every(item, self.paths[name]):
-            word = word_of(str(text))
-            meaning = self.words.get(name, {}).get(word, word)
-            if meaning in schemas.CHOICES[name]:
-                return meaning, ""
-            unknown = unknown or (meaning and str(text))
-        return None, unknown
+        found = [str(text) for text, *_ in self.every(item, self.paths[name])]
+        words = [self.words.get(name, {}).get(word_of(text), word_of(text)) for text in found]
+        meanings = [word for word in words if word in schemas.CHOICES[name]]
+        unknown = (text for text, word in zip(found, words, strict=True) if word and word not in meanings)
+        return next(iter(meanings), None), next(unknown, "")
 
     def time(self, item: Row, name: str) -> str | None:
         """Return the first time that can be read, an empty text if none can, or None if there is no text."""
@@ -270,7 +271,10 @@ class Export:
     def value(self, name: str, text: str) -> str:
         """Return the text as Markdown, cut to the length that an import accepts."""
         if name in SINGLE_LINE:
-            text = " ".join(text.split())
+            text = " ".join(schemas.CONTROL.sub(" ", text).split())
+            if name == "title" and schemas.is_blank(text):
+                self.drop("title without a visible character")
+                return "(no title)"
         elif name in LIMITS and self.program in CONVERT:
             text = CONVERT[self.program](text, self.names)
         if len(text) > LIMITS.get(name, len(text)):
@@ -327,9 +331,12 @@ class Export:
             if kind == "section":
                 section = [content]
             elif kind == "note" and task:
+                row["CONTENT"] = [re.sub(r"\[\[file (\{.*?\})\]\]", link_of_todoist, content)]
                 task["notes"].append(row)
             elif kind == "task":
                 times[content] += 1
+                if row.get("INDENT", ["1"])[0] not in ("", "1"):
+                    self.report.drop("place below another task", f"line {row['line']}")
                 words = f"{content} {times[content]}"
                 id = digest(f"{caseless(self.project or '')}\n{words}")[:16]
                 self.former[f"todoist:{id}"] = f"todoist:{digest(words)[:16]}"
@@ -339,6 +346,15 @@ class Export:
                 yield task
             elif kind:
                 self.report.drop(f"row of type {kind}", f"line {row['line']}", "row")
+
+
+def link_of_todoist(match: re.Match[str]) -> str:
+    """Return a link to a file, which Todoist writes as JSON into a comment."""
+    file: Any = {}
+    with suppress(BadBody):
+        file = strictjson.parse_json(match[1].encode())
+    name, url = (str(file.get(key, "")) for key in ("file_name", "file_url"))
+    return f"[{name}]({url})" if name and url.startswith("https://") else match[0]
 
 
 def repetition_of_todoist(row: Row) -> Row:

@@ -194,6 +194,7 @@ def read_csv(text: str, order: str | None) -> list[Line]:
     """Return the rows without their empty cells. Raises `ValueError` with a line for each problem."""
     rows = cells_of(text)
     columns = columns_of([name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]])
+    columns = [f'"{name}"' if name in ONLY_JSON else name for name in columns]  # reported as left out
     lines, problems = list[Line](), list[str]()
     if "title" not in columns:
         accepted, found = ", ".join(IMPORTED), ", ".join(columns[:20])[:300] or "none"
@@ -233,8 +234,8 @@ def quoted(value: Any) -> Any:
 
 
 def word_of(cell: str) -> str:
-    """Return the API's word for a cell, such as `in_progress` for "In Progress"."""
-    word = re.sub(r"[\s-]+", "_", cell.strip().lower())
+    """Return the API's word for a cell, such as `in_progress` for "In Progress!"."""
+    word = re.sub(r"[\W_]+", "_", cell.lower()).strip("_") or cell.strip()
     return "todo" if word == "to_do" else word
 
 
@@ -613,3 +614,4 @@ IMPORTS: dict[str, Schema] = {
     "milestone": MilestoneInput.from_dict(_made | _named | {"closed_at": _time})(exclude=["closed"]),
     "task": TaskInput.from_dict(_task)(exclude=["assignee_id"]),
 }
+ONLY_JSON = {"kind", *IMPORTS["task"].fields} - {*EXPORTED}  # read from JSON lines, not from CSV
