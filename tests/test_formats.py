@@ -391,12 +391,16 @@ def test_columns_that_only_json_lines_have_are_left_out_of_csv(workspace):
 
 RECIPES = {
     "asana": [
-        "Book the hall | done | 2026-09-12 | ana@example.com | Fair | ['hall', 'autumn'] | With a stage",
-        "Print posters | todo | 2026-12-01 | ben@example.com | Asana | [] | None",
+        "Book the hall | done | 2026-09-12 | ana@example.com | Fair | Doing | ['hall', 'autumn'] | Stage",
+        "Print posters | todo | 2026-12-01 | ben@example.com | Asana | Planned | [] | None",
     ],
     "linear": [
-        "Book the hall | done | 2026-09-12 | ben@example.com | Autumn fair | ['hall'] | With a stage",
-        "Print posters | todo | 2026-12-01 | None | Autumn fair | [] | None",
+        "Book the hall | done | 2026-09-12 | ben@example.com | Autumn fair | Opening | ['hall'] | Stage",
+        "Print posters | todo | 2026-12-01 | None | Autumn fair | None | [] | None",
+    ],
+    "gitlab": [
+        "Book the hall | done | 2026-09-12 | ana@example.com | GitLab | Autumn | ['hall', 'fair'] | Stage",
+        "Print posters | todo | 2026-12-01 | None | GitLab | None | [] | None",
     ],
 }
 
@@ -411,7 +415,7 @@ def test_a_recipe_for_another_program_works(workspace, program):
     words = shlex.split(command.replace("tasks.csv", str(workspace.folder / "tasks.csv")))
     for said in ("2 new, 0 changed, 0 unchanged", "0 new, 0 changed, 2 unchanged"):
         assert invoke(workspace, *words).stdout.splitlines()[-1] == said
-    names = ("title", "status", "due_date", "assignee", "project", "labels", "description")
+    names = ("title", "status", "due_date", "assignee", "project", "milestone", "labels", "description")
     rows = [row | {"due_date": row["due_date"][:10]} for row in workspace.rows()]
     assert [" | ".join(str(row[name]) for name in names) for row in rows] == RECIPES[program]
 
