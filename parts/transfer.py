@@ -592,6 +592,7 @@ def _listed(table: Any, member: Any, role: str, names: str) -> Any:
 
 
 def write_csv(file: IO[str]) -> None:
+    file.write("\ufeff")  # without it, Excel reads the file in the code page of its computer
     writer = csv.DictWriter(file, EXPORTED, extrasaction="ignore")
     writer.writeheader()
     for row in exported_tasks():
