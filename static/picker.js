@@ -105,7 +105,8 @@ export function DayMenu({ label, value, onChoose, start = "", ...rest }) {
   const [typed, setTyped] = useState(start);
   const today = dayOf(serverTime());
   const optionOf = (day) => [day, dayInWeek(day, serverTime())];
-  const ahead = Array.from({ length: DAYS_AHEAD }, (_, days) => optionOf(dayAfter(today, days)));
+  const next = Array.from({ length: DAYS_AHEAD }, (_, days) => dayAfter(today, days));
+  const ahead = [...new Set([...(value ? [value] : []), ...next])].sort().map(optionOf);
   const meant = dayMeant(typed, today);
   const isListed = !meant || ahead.some(([day]) => day === meant);
   const calendar = (close) => {

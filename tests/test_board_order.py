@@ -213,6 +213,17 @@ def test_a_day_is_typed_in_many_ways_and_what_is_no_day_is_none(board):
     assert found == meant
 
 
+def test_enter_alone_keeps_the_day_that_is_set_however_far_away_it_is(board, owner, project):
+    task = owner.make_task(project, title="Far", due_date="2098-01-02")
+    ui.refresh(board, "Far")
+    ui.link(board, "Far").press("d")
+    expect(board.get_by_role("option", selected=True)).to_contain_text("2 Jan")
+    board.keyboard.press("Enter")
+    expect(ui.link(board, "Far")).to_be_focused()
+    expect(ui.card(board, "Far")).to_contain_text("2 Jan 2098")
+    assert ui.stored(owner, task)["version"] == task["version"]
+
+
 def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_once(board, owner, project):
     made = [owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot", "Eve")]
     owner.data(owner.patch(f"/tasks/{made[1]['id']}/details", {"priority": "high", "labels": ["old"]}))
