@@ -37,19 +37,22 @@ function unsentTasks() {
   return names.map((name) => /(?:task|comment on) (\S+) by/.exec(name)?.[1] ?? "").join(" ");
 }
 
+export function Due({ task }) {
+  const late = isLate(task);
+  const isToday = dayOf(task.due_date) === dayOf(serverTime());
+  return html`<span class=${late ? "late" : isToday ? "today" : ""}>
+    ${late && html`<${Icon} of="clock" />`}<${DateOf} at=${task.due_date} />${late && html`<span class="skip"> overdue</span>`}
+  </span>`;
+}
+
 export function Facts({ task, isUnsent }) {
   const { priority, due_date, comment_count, checks, milestone_id } = task;
   const milestone = address.value.milestone !== milestone_id && milestoneOf(milestone_id);
-  const late = isLate(task);
-  const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
-  const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
-    ${late && html`<${Icon} of="clock" />`}<${DateOf} at=${due_date} />${late && html`<span class="skip"> overdue</span>`}
-  </span>`;
   const said = count(comment_count, "comment");
   return html`<div class="facts line">
     ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
-    ${due_date && task.status !== "done" && due}
+    ${due_date && task.status !== "done" && html`<${Due} ...${{ task }} />`}
     ${task.repeat && html`<span role="img" aria-label="Repeats" title=${ruleInWords(task.repeat, dayOf(due_date))}>↻</span>`}
     ${checks && html`<span role="img" aria-label="${checks.done} of ${checks.total} ticked">☑ ${checks.done}/${checks.total}</span>`}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}

@@ -37,7 +37,7 @@ const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
   missing: "Write a comment first",
-  placeholder: "Write a comment. Ctrl+Enter sends it",
+  placeholder: `Write a comment${matchMedia("(hover: none)").matches ? "" : ". Ctrl+Enter sends it"}`,
 };
 const ASKED = { label: "Ask a question (pauses the task until someone answers)" };
 const SETTINGS = {

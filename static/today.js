@@ -1,12 +1,12 @@
 // Today: what waits for you, dealt with in place. An act is sent when it can no longer be undone.
 import { pressKey } from "./actions.js";
 import { changeTask, get, newKey, post, serverTime } from "./api.js";
-import { isLate } from "./columns.js";
+import { Due } from "./board.js";
 import { Form } from "./forms.js";
 import { isNews, loadInbox } from "./inbox.js";
 import { Mentions } from "./mentions.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, DateOf, Empty, Moment, ProjectName } from "./parts.js";
+import { Avatar, button, Empty, Moment, Priority, ProjectName } from "./parts.js";
 import { focusCard, focusOn, stepAmong, titles } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { isFollowing, onRefresh, useRefresh } from "./refresh.js";
@@ -127,9 +127,10 @@ const saidOf = ({ author_id, excerpt, created_at }) => html`<p class="excerpt">
   <b>${memberName(author_id)}</b> <span class="dim"><${Moment} at=${created_at} /></span>${"\n"}${excerpt}</p>`;
 
 function aboutOf(task) {
-  const [project, look] = [projectOf(task.project_id), isLate(task) ? "late" : "today"];
+  const project = projectOf(task.project_id);
   return html`<span class="dim line">#${task.number} ${project && html`<${ProjectName} ...${{ project }} />`}
-    ${task.due_date && html`<span class=${look}><${DateOf} at=${task.due_date} /></span>`}</span>`;
+    ${task.priority !== "medium" && html`<${Priority} of=${task.priority} />`}
+    ${task.due_date && html`<${Due} ...${{ task }} />`}</span>`;
 }
 
 function TodayEntry({ entry }) {

@@ -43,7 +43,7 @@ class Desk:
         return task
 
     def due(self, title):
-        fields = {"assignee_id": self.member.member["id"], "due_date": "2026-01-15"}
+        fields = {"assignee_id": self.member.member["id"], "due_date": "2026-01-15", "priority": "urgent"}
         return self.owner.make_task(self.project, title=title, **fields)
 
     def waiting(self):
@@ -137,6 +137,8 @@ def test_each_has_buttons_and_nothing_is_faulty(desk, sign_in):
         ["Reply… r", "Done d", "Later h"],
         ["Done d", "Later h"],
     ]
+    expect(rows(page).last.get_by_role("img", name="Urgent priority")).to_be_visible()
+    expect(rows(page).last).to_contain_text("15 Jan overdue")
     ui.check_page(page)
     ui.press(page, "Reply: To ask")
     ui.check_page(page)
