@@ -627,6 +627,19 @@ def test_where_there_is_no_room_one_button_opens_the_filters(board, owner, proje
     expect(board.get_by_role("searchbox")).to_be_focused()
 
 
+def test_on_a_phone_the_filters_and_the_bar_of_selected_cards_are_within_reach(board, owner):
+    project = owner.make_project(name="A name that is longer than a phone is wide")
+    owner.make_task(project, title="Walk")
+    board.set_viewport_size({"width": 375, "height": 812})
+    ui.show(board, f"project={project['id']}")
+    expect(board.get_by_role("button", name="Filter", exact=True)).to_be_in_viewport(ratio=0.99)
+    ui.link(board, "Walk").press("x")
+    for name in ("Clear", "Status", "Due date", "Delete"):
+        button = board.get_by_role("toolbar").get_by_role("button", name=name, exact=True)
+        button.scroll_into_view_if_needed()
+        expect(button).to_be_in_viewport(ratio=0.99)
+
+
 def test_a_link_to_a_project_that_is_seconds_old_shows_it(board, owner):
     ui.unseen(board)
     made = owner.make_project(name="Fresh")
