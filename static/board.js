@@ -162,8 +162,10 @@ function ColumnView({ column, isOver, ...context }) {
   const isFolded = useStore(folded).includes(column.status);
   const about = `${isFolded ? "Unfold" : "Fold"} ${column.title}`;
   const more = { "aria-label": about, title: about, "aria-expanded": String(!isFolded) };
+  const selectedOf = (chunk) =>
+    context.selected.filter((id) => chunk.some((task) => task.id === id)).join(" ");
   const cards = () =>
-    chunks.map((chunk, at) => html`<${Chunk} key=${at} tasks=${chunk} ...${context} />`);
+    chunks.map((chunk, at) => html`<${Chunk} key=${at} tasks=${chunk} ...${context} selected=${selectedOf(chunk)} />`);
   return html`<section class="column ${isOver ? "over" : ""} ${isFolded ? "folded" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
     <div class="top line">
