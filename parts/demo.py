@@ -238,8 +238,8 @@ class Demonstration:
                 title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
                 location=self.optional(self.random.choice(("Room 2", "Video call"))),
                 project_id=self.random.choice(self.places)[0],
-                starts_at=self.time(days + 0.4),
-                ends_at=self.time(days + 0.44),
+                starts_at=self.time(days + 9 / 24),
+                ends_at=self.time(days + 10 / 24),
                 participant_ids=[guest["id"] for guest in guests if guest["id"] != organizer["id"]],
             )
 
