@@ -316,6 +316,17 @@ def test_outdated_notices_are_marked_as_read(owner, ana, ben, cleo, project):
     assert unread(ben) == ["mentioned", "commented"]
 
 
+def test_another_assignee_ends_what_the_first_was_told(owner, ana, ben, cleo, project):
+    blocker = ana.make_task(project)
+    task = ana.make_task(project, assignee_id=of(ben), blocked_by=[blocker["id"]])
+    unblock(owner, blocker)
+    change(ana, task, status="review")
+    change(owner, task, status="todo")
+    assert unread(ben) == ["sent_back", "unblocked", "assigned"]
+    change(owner, task, assignee_id=of(cleo))
+    assert unread(ben) == []
+
+
 def test_an_import_tells_nobody_and_a_demonstration_shows_the_owner_an_agents_work(launch, tmp_path):
     server = launch()
     server.flask("seed")

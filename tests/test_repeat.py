@@ -65,6 +65,9 @@ def test_a_rule_has_these_days(monkeypatch):
         for day in days.split(" "):
             task = repeat.next_dates(task, "2026-11-25T12:00:00.000Z")
             assert (task and task["due_date"]) == (day_ends(date.fromisoformat(day)) if day else None), rule
+    monkeypatch.setattr(times, "zone", ZoneInfo("Asia/Beirut"))  # whose clocks are set back at midnight
+    task = {"due_date": "2027-10-29T20:59:59.999Z", "start_date": None, "repeat": "FREQ=DAILY"}
+    assert repeat.next_dates(task, task["due_date"])["due_date"] == "2027-10-30T21:59:59.999Z"
 
 
 def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
@@ -111,6 +114,9 @@ def test_a_start_date_keeps_its_days_before_the_due_date(monkeypatch):
     task["repeat"] = "FREQ=WEEKLY"
     dates = repeat.next_dates(task, "2027-03-01T00:00:00.000Z")
     assert dates == task | {"start_date": "2027-03-31T22:00:00.000Z", "due_date": "2027-04-02T21:59:59.999Z"}
+    early = {"start_date": "2027-03-21T01:30:00.000Z", "due_date": "2027-03-21T02:00:00.000Z"}
+    dates = repeat.next_dates(task | early, "2027-03-01T00:00:00.000Z")  # a day without 02:30
+    assert dates["start_date"] == dates["due_date"] == "2027-03-28T01:00:00.000Z"
     far = {"start_date": "1970-01-01T00:00:00.000Z", "due_date": "9000-01-01T00:00:00.000Z"}
     assert repeat.next_dates(task | far, "2027-03-01T00:00:00.000Z", "completed_at") is None
 
@@ -171,9 +177,9 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     project, ana = {"id": milestone["project_id"]}, join()
-    fields = {"description": "1. [X] one\n- [ ] two\n[x] no box", "labels": ["Home"], "metadata": {"a": 1}}
+    fields = {"description": "1. [X] one\n2) [x] two\n- [ ] three\n[x] no box", "labels": ["Home"]}
     fields |= {"priority": "high", "assignee_id": ana.member["id"], "milestone_id": milestone["id"]}
-    fields |= {"start_date": "2031-01-03T09:00:00Z", "external_id": project["id"]}
+    fields |= {"start_date": "2031-01-03T09:00:00Z", "external_id": project["id"], "metadata": {"a": 1}}
     other = owner.make_task(project)
     task = made(owner, project, **fields)
     owner.make_task(project)
@@ -183,8 +189,8 @@ def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     (new,) = following(owner, task)
     kept = ["title", "labels", "metadata", "priority", "assignee_id", "milestone_id", "repeat", "created_by"]
     assert {name: new[name] for name in kept} == {name: task[name] for name in kept}
-    assert new["description"] == "1. [ ] one\n- [ ] two\n[x] no box"
-    assert (new["checks"], new["status"], new["version"]) == ({"done": 0, "total": 2}, "todo", 1)
+    assert new["description"] == "1. [ ] one\n2) [ ] two\n- [ ] three\n[x] no box"
+    assert (new["checks"], new["status"], new["version"]) == ({"done": 0, "total": 3}, "todo", 1)
     assert (new["start_date"], new["due_date"]) == ("2031-01-10T09:00:00.000Z", "2031-01-13T23:59:59.999Z")
     done = stored(owner, task["id"])
     assert (done["status"], done["repeat"], done["next_number"]) == ("done", None, new["number"])
@@ -275,6 +281,16 @@ def test_the_tasks_of_a_removed_member_repeat(owner, join, project):
     assert [new["created_by"] for new in following(owner, task)] == [creator.member["id"]]
 
 
+def test_a_rule_that_was_removed_or_replaced_or_has_no_date_any_more_does_not_come_back(owner, project):
+    removed, replaced, undated = (made(owner, project) for _ in range(3))
+    change(owner, removed, repeat=None)
+    for task in (removed, replaced, undated):
+        complete(owner, task)
+    change(owner, undated, due_date=None)
+    for task, fields in ((removed, {}), (replaced, {"repeat": "FREQ=DAILY"}), (undated, {})):
+        assert change(owner, task, status="todo", **fields)["repeat"] == fields.get("repeat")
+
+
 def test_several_are_completed_and_reopened_in_one_batch(owner, project):
     tasks = [made(owner, project) for _ in range(3)]
 
@@ -299,9 +315,14 @@ def test_the_task_that_follows_an_agent_s_is_nobody_s(server, owner, project):
     complete(owner, task)
     (new,) = following(owner, task)
     assert (new["assignee_id"], new["status"], new["claimed_until"]) == (None, "todo", None)
+    assert new["created_by"] == task["created_by"]
     assert use(bot, "claim_task", project=project["id"])["number"] == new["number"]
     use(bot, "update_task", task_id=new["number"], repeat="")
     assert stored(owner, new["id"])["repeat"] is None
+    given = made(owner, project, assignee_id=owner.member["id"])
+    change(owner, given, assignee_id=bot.member["id"], status="in_progress")
+    complete(owner, given)
+    assert following(owner, given)[0]["assignee_id"] == bot.member["id"]  # it was not claimed
 
 
 def test_a_date_is_skipped_without_completing_the_task(owner, project, task):
@@ -347,7 +368,7 @@ def test_after_a_kill_a_task_is_open_or_done_with_one_that_follows_it(launch):
 def test_an_import_takes_rules_and_makes_no_next_task(launch, tmp_path):
     server, other = launch(), launch()
     owner = server.client()
-    complete(owner, made(owner, owner.make_project(name="Chores"), repeat_from="completed_at"))
+    first = complete(owner, made(owner, owner.make_project(name="Chores"), repeat_from="completed_at"))
     for name, options in (("all.jsonl", ["--format", "jsonl"]), ("all.csv", [])):
         exported = tmp_path / name
         assert invoke(server, "export", *options, exported).exit_code == 0
@@ -356,8 +377,12 @@ def test_an_import_takes_rules_and_makes_no_next_task(launch, tmp_path):
         names = ("number", "status", "repeat", "repeat_from", "repeats")
         rules = [tuple(one[name] for name in names) for one in tasks]
         assert rules == [(1, "done", None, "completed_at", None), (2, "todo", WEEKLY, "completed_at", 1)]
-    done, owner = tmp_path / "done.jsonl", other.client()
-    done.write_text(json.dumps(DONE | {"id": tasks[1]["id"], "title": "A task", "project": "Chores"}))
+    done, place = tmp_path / "done.jsonl", {"title": "A task", "project": "Chores"}
+    done.write_text(json.dumps(place | {"id": first["id"], "status": "todo"}))
+    invoke(server, "import", done, "--apply")
+    assert len(following(owner, first)) == 1  # it takes none back
+    owner = other.client()
+    done.write_text(json.dumps(place | DONE | {"id": tasks[1]["id"]}))
     invoke(other, "import", done, "--apply")
     assert following(owner, tasks[1]) == []
     assert stored(owner, tasks[1]["id"])["repeat"] == WEEKLY
