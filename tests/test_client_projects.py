@@ -113,6 +113,7 @@ def place(server, owner, join):
     key = stranger.make("/keys", {"name": WORD})["key"]
     outside = fill(owner, other, WORD, "Clara One", f"Stranger {WORD}")
     starts = {"title": f"Meeting {WORD}", "starts_at": "2031-01-01", "project_id": seen["id"]}
+    starts["participant_ids"] = [stranger.member["id"]]
     outside["meeting"] = owner.make("/meetings", starts)["id"]
     loose = owner.post("/whiteboards", {"title": WORD, "content": {WORD: WORD}})
     outside |= {"loose": owner.data(loose, 201)["id"], "member": stranger.member["id"], "key": key["id"]}

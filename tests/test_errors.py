@@ -224,6 +224,19 @@ def test_a_condition_with_a_date_that_is_none_means_nothing(server):
             assert (answer.status_code, answer.content) == (200, whole)
 
 
+def test_no_more_requests_wait_for_a_slot_than_there_are_slots():
+    slots = limits.Slots(2, 2, PATIENCE)
+    assert slots.acquire("a") and slots.acquire("b")
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(slots.acquire, key) for key in "cd"]
+        wait_until(lambda: slots._waiting == 2)
+        assert not slots.acquire("e")  # at once: the others still wait
+        assert not any(one.done() for one in waiting)
+        slots.release("a")
+        slots.release("b")
+    assert all(one.result() for one in waiting)
+
+
 def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, monkeypatch):
     app = create_app(server={"database": str(tmp_path / "tasks.db")})
     prepare()

@@ -232,7 +232,8 @@ def test_a_reload_sends_a_new_header_of_a_file_and_a_bad_one_changes_nothing(lau
 
 HEADERS = ["Bearer token-1", "X-Key: token\r\nX-Other: 1", "X-Key: tok\u00e9n", "X Key: token", "X: "]
 HEADERS += ["X-Key:", "webhook-signature: token", "X-Service-Event: token", "Host: token"]
-HEADERS.append("content-length: token")
+TAKEN = "accept connection content-length expect keep-alive proxy-connection te trailer transfer-encoding"
+HEADERS += [f"{name}: token" for name in f"{TAKEN} upgrade user-agent".split()]
 PROXIES = ["https://127.0.0.1:token", "socks5://token", "127.0.0.1:token", "http://token@127.0.0.1:1"]
 PROXIES += ["http://", "http://a:token@", "http://a:to ken@127.0.0.1:1", "http://a:token@127.0.0.1:0"]
 
