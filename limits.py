@@ -170,7 +170,8 @@ class Slots:
             self._waiting += 1
             is_free = self._changed.wait_for(lambda: self._has_room(key), pause)
             self._waiting -= 1
-            self._counts[key] += is_free
+            if is_free:
+                self._counts[key] += 1
             return is_free
 
     def _has_room(self, key: Any) -> bool:

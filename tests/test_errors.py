@@ -235,6 +235,9 @@ def test_no_more_requests_wait_for_a_slot_than_there_are_slots():
         slots.release("a")
         slots.release("b")
     assert all(one.result() for one in waiting)
+    slots.release("c")
+    slots.release("d")
+    assert not slots._counts  # no key stays in memory
 
 
 def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, monkeypatch):
