@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 import requests
 from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, invoke, wait_until
+from test_metrics import figures
 from werkzeug.test import Client
 
 import limits
@@ -209,6 +210,7 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
     headers = {"Authorization": f"Bearer {OWNER_KEY}"}
     answer = requests.get(f"{server.base}/api/v1/context", headers=headers, timeout=PATIENCE)
     error, log = fault(answer, 500, "internal_error"), server.log.read_text()
+    assert figures(server)["unavailable_total",] == 0
     assert "whiteboard" not in answer.text
     assert "no such table: whiteboard" in log
     for said in (error["message"], log):

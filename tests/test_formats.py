@@ -483,7 +483,9 @@ def test_tasks_of_todoist_and_vikunja_repeat_where_a_rule_says_the_same(workspac
         for at, key in enumerate(vikunja, 1)
     ]
     file = [{"id": 1, "title": "Vikunja", "views": [], "buckets": [], "tasks": tasks}]
+    file.append({"id": 2, "title": "VIKUNJA", "views": [], "buckets": [], "tasks": []})
     said = workspace.take(file, "--from", "vikunja", project="Vikunja")
     assert "dropped: repetition (2 tasks)" in said
+    assert "dropped: project with the name of another one, which gets its tasks (1 project)" in said
     found = {row["title"]: (row["repeat"], row["repeat_from"]) for row in workspace.rows()}
     assert found == todoist | {str(key): rule for key, rule in vikunja.items()}

@@ -126,6 +126,11 @@ def test_an_address_that_is_unknown_for_long_gets_what_it_refused_while_others_a
     wait_until(lambda: [one for one in refusals() if one["last_status"] == 404])
     (lost,) = [one for one in refusals() if one["last_status"] == 404]
     assert owner.read(f"/deliveries/{lost['id']}")["payload"]["data"]["task"]["title"] == "Lost"
+    names.add("Late")  # as after days in which the webhook was disabled
+    owner.make_task(project, title="Late")
+    server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE status = 'pending'")
+    wait_until(lambda: refusals()[0]["id"] > lost["id"])
+    assert refusals()[0]["attempts"] >= 12
 
 
 def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried):

@@ -141,6 +141,8 @@ def test_two_requests_of_a_member_wait_and_24_of_all_while_others_are_served(ser
     waiting += [begin("/tasks", key=key, **query) for key in [bot.key, *keys] for _ in range(WAITS)]
     until_all_wait(server, project, last)
     assert owner.read("/tasks", **query)["tasks"] == []
+    page = server.join("client", project_ids=[]).read("/changes", wait=LONG)
+    assert (page["changes"], page["pagination"]["has_more"]) == ([], True)  # which needs no place
     task = owner.make_task(project)
     assert [wait.ids() for wait in waiting] == [[task["id"]]] * limits.WAITS
     assert owner.read("/tasks", **query, wait=LONG)["tasks"]  # what is there needs no place
