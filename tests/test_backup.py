@@ -149,6 +149,9 @@ def test_restore_refuses_special_files_and_a_database_in_use(server, copy):
     with closing(sqlite3.connect(server.database)) as database:
         database.execute("SELECT count(*) FROM project").fetchone()
         refused(invoke(server, "restore", copy), "is in use")
+    db.init(str(server.database))
+    with closing(lock_database()):  # as servers and commands lock it
+        refused(invoke(server, "restore", copy), "a server or a command uses it; stop it first")
     assert names(server.database) == {"Kept", "Later"}
 
 
