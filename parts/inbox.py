@@ -163,7 +163,10 @@ class Notice(Identified):
         """A member to mail: one with notices made by `:until` that are neither read nor seen on the page."""
         seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
         seen = seen.where(ApiKey.member == Member.id, ApiKey.is_started)
-        is_new = cls.is_new & (cls.id > Member.mailed_until) & (cls.created_at > seen)
+        # An id begins with its time, so what was seen before that second is not read again each second.
+        at = fn.STRFTIME("%s", seen) * 1000
+        first = fn.PRINTF("%08x-%04x", at / 65536, at.bin_and(65535))
+        is_new = cls.is_new & (cls.id > fn.MAX(Member.mailed_until, first)) & (cls.created_at > seen)
         is_new &= (cls.member == Member.id) & (cls.created_at <= placeholder("until"))
         gets_mail = (Member.status == Member.ACTIVE) & (Member.mail != "never")
         gets_mail &= Member.mail_at <= placeholder("now")

@@ -5,7 +5,9 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.header import decode_header, make_header
@@ -23,8 +25,12 @@ from test_members import invite, join_with, removed, token_of
 from test_metrics import figures
 from test_session import browser, cookie_of, sign_in, submit
 
-from parts.inbox import REASONS
+from database import db
+from members import ApiKey, Member
+from models import Project, Task, write
+from parts.inbox import REASONS, Notice
 from parts.mail import SAYINGS
+from times import first_id, now
 
 QUICK = {"BOUND_QUIET_SECONDS": "0", "BOUND_AGAIN_SECONDS": "0.1", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
 QUICK |= {"TASKS_MAIL__FROM": "tasks@example.org", "TASKS_WORKSPACE__NAME": "Tea"}
@@ -516,6 +522,36 @@ def test_the_page_shows_the_new_link_of_an_invited_person_whose_address_is_corre
     assert join_with(server, shown.rpartition("/")[2]).status_code == 201
     member = owner.patch(f"/members/{invitation['member']['id']}", {"email": wrong})
     assert "enrollment_link" not in owner.data(member)  # who has joined keeps their keys
+
+
+def test_notices_that_were_seen_are_not_read_again_by_the_sweeper(database):
+    made = [now(index - 400) for index in range(300)]
+    with write() as transaction:
+        owner = transaction.actor = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        project = Project.add(transaction, name="P")["id"]
+        _, key = ApiKey.start_session(transaction, "a browser")
+        Member.set_columns(owner["id"], mailed_until="")
+        row = {"member_id": owner["id"], "reason": "due", "excerpt": ""}
+        for at in made:
+            task = Task.add(transaction, project_id=project, title="T")["id"]
+            Notice.insert_row.run(id=first_id(at), task_id=task, created_at=at, **row)
+
+    def notified(seen_at):
+        with write():
+            ApiKey.update(last_used_at=seen_at).execute()
+        steps = []
+        connection = sqlite3.connect(db.database)
+        connection.set_progress_handler(lambda: steps.append(1), 100)
+        with closing(connection):
+            found = connection.execute(Notice.to_notify.sql, {"now": now(), "until": now()})
+            return bool(found.fetchall()), len(steps)
+
+    assert ApiKey.caller(key, "session")
+    assert notified(made[-1])[0] is False
+    is_new, steps = notified(made[-2])
+    assert is_new
+    assert steps < 10
+    assert notified("")[0]  # who never used a browser has seen nothing
 
 
 def test_the_page_mails_invitations_and_links_and_one_s_account_says_when_mail_comes(browse, mailing, box):
