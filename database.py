@@ -64,37 +64,29 @@ READ_PRAGMAS = PRAGMAS | {"cache_size": -1000}  # KiB
 LOG_BYTES = 256 * 1024 * 1024  # size of the log from which a checkpoint waits for readers
 
 
-class Viewer(NamedTuple):
-    """A member for whom only some rows exist (`Base.SEEN`)."""
-
-    id: str
-    of_few: bool  # whether these rows are so few that it is fastest to read all of them (`views`)
-
-
 class ThreadState(threading.local):
     """The state of the database for each thread."""
 
     writer: sqlite3.Connection | None = None  # during a write transaction
-    viewer: Viewer | None = None  # for whom this thread reads; None if that member sees everything
+    viewer: str | None = None  # the id of the member for whom this thread reads only `Base.SEEN`
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
 
 
 class LimitedDatabase(SqliteDatabase):
-    """Connections for viewers, on which a temporary view hides each table.
+    """Connections for viewers: members for whom a temporary view hides each table.
 
     SQLite looks for a name in `temp` before `main`. So each statement reads only the rows of `Base.SEEN`, and
     no row of a table without it. The views stay: a new one would make SQLite prepare all statements again.
     """
 
-    def __init__(self, *, of_few: bool):
-        self.of_few = of_few  # as `Viewer.of_few`
+    def __init__(self) -> None:
         super().__init__(None, pragmas=READ_PRAGMAS | {"temp_store": "memory"})
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()
         connection = super()._connect()  # type: ignore[misc]
-        connection.create_function("viewer", 0, lambda: db._thread.viewer and db._thread.viewer.id)
-        for sql in views(connection, of_few=self.of_few):
+        connection.create_function("viewer", 0, lambda: db._thread.viewer)
+        for sql in views(connection):
             connection.execute(sql)
         connection.execute("PRAGMA query_only = 1")
         return connection
@@ -104,14 +96,14 @@ class Database(SqliteDatabase):
     """SQLite, with one connection through which all threads write, and one for each thread that reads.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
-    finds the pages that the last write used. Threads that read for a `Viewer` use a `LimitedDatabase`.
+    finds the pages that the last write used. Threads that read for a viewer use a `LimitedDatabase`.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadState()
         # In memory: otherwise each page that a savepoint may have to restore goes to a temporary file.
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
-        self._limited = LimitedDatabase(of_few=False), LimitedDatabase(of_few=True)
+        self._limited = LimitedDatabase()
         self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
         self._changes = 0  # `total_changes` of the connection for writing when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
@@ -119,7 +111,7 @@ class Database(SqliteDatabase):
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
         super().init(database, *arguments, check_same_thread=False, **options)
-        for other in (self._writer, *self._limited):
+        for other in (self._writer, self._limited):
             other.init(database, *arguments, check_same_thread=False, **options)
         self._wait = 0
 
@@ -129,8 +121,8 @@ class Database(SqliteDatabase):
 
     def connection(self) -> sqlite3.Connection:
         """Return the connection on which this thread executes: the viewer's, the writer's, or its own."""
-        if viewer := self._thread.viewer:
-            return self._limited[viewer.of_few].connection()
+        if self._thread.viewer:
+            return self._limited.connection()
         return self._thread.writer or super().connection()  # type: ignore[misc]
 
     def version(self) -> int:
@@ -170,8 +162,8 @@ class Database(SqliteDatabase):
             self._thread.ends_at = math.inf
 
     @contextmanager
-    def viewed_by(self, viewer: Viewer | None) -> Iterator[None]:
-        """Let the body read what this viewer sees, even in a transaction; None sees everything."""
+    def viewed_by(self, viewer: str | None) -> Iterator[None]:
+        """Let the body read what a viewer sees, even in a transaction; None sees everything."""
         before, self._thread.viewer = self._thread.viewer, viewer
         try:
             yield
@@ -271,7 +263,7 @@ class Database(SqliteDatabase):
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share. Call this while there is only one thread."""
-        for other in (self._writer, *self._limited):
+        for other in (self._writer, self._limited):
             other.close()
         self._wait = 0  # the next connection begins with SQLite's own timeout
         self.close()
@@ -565,8 +557,8 @@ def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
 class Base(Model):
     """A table of this database.
 
-    `SEEN` and `SEEN_AS` are the SQL of the table's view for a `Viewer`. Tables that they name are views too.
-    `seen_project` and `seen_task` contain the ids that the viewer sees, and `viewer()` is the viewer's id.
+    `SEEN` and `SEEN_AS` are the SQL of the table's view for a viewer. Tables that they name are views too.
+    `seen_project` contains the ids that the viewer sees, and `viewer()` is the viewer's id.
     """
 
     SEEN: ClassVar[str] = "0"  # the condition of the rows
@@ -608,11 +600,11 @@ class Base(Model):
         return Statement(cls.update(assignments).where(*conditions))
 
 
-def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
+def views(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield the statements that hide every table of the file behind a view.
 
-    With `of_few`, a query begins with the tasks that the viewer sees. Otherwise it reads all rows in its own
-    order, and leaves out the rows that the viewer does not see.
+    SQLite shall take a viewer to see one row in fifty. Then it begins with the seen rows, unless an index
+    serves the query's other conditions well; without that it would read all rows in the order of the result.
     """
     classes: list[Any] = [Base]
     for model in classes:  # which grows
@@ -620,7 +612,6 @@ def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
     models = {model._meta.table_name: model for model in classes}
     ids = "SELECT value AS id FROM JSON_EACH((SELECT project_ids FROM main.member WHERE id = viewer()))"
     yield f"CREATE TEMP VIEW seen_project AS {ids}"  # noqa: S608
-    yield "CREATE TEMP VIEW seen_task AS SELECT id FROM task"
     tables = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
     for (table,) in connection.execute(tables).fetchall():
         model, shown, seen = models.get(table), "*", Base.SEEN
@@ -629,11 +620,7 @@ def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
             shown = ", ".join(f'{model.SEEN_AS.get(name, f"{table}.{name}")} AS "{name}"' for name in names)
             shown += "" if model._meta.without_rowid else ", rowid AS rowid"
             seen = model.SEEN
-        if of_few:  # without this, SQLite would read all rows in the order of the result
-            seen = re.sub(r"\w+ IN seen_\w+", r"LIKELIHOOD(\g<0>, 0.001)", seen)
-        else:
-            seen = seen.replace("task_id IN seen_task", "EXISTS (SELECT 1 FROM task WHERE task.id = task_id)")
-            seen = seen.replace("project_id IN", "+project_id IN")
+        seen = re.sub(r"\w+ IN seen_\w+", r"LIKELIHOOD(\g<0>, 0.02)", seen)
         yield f'CREATE TEMP VIEW "{table}" AS SELECT {shown} FROM main."{table}" WHERE {seen}'  # noqa: S608
 
 

@@ -1253,7 +1253,7 @@ class PartOfTask(Entity):
 
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
 
-    SEEN = "task_id IN seen_task"
+    SEEN = "EXISTS (SELECT 1 FROM task WHERE task.id = task_id)"
 
     @classmethod
     def of_task(cls, task_id: str, id: str) -> Row:

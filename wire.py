@@ -40,7 +40,6 @@ from database import (
     EncodedJSONField,
     JSONField,
     Row,
-    Viewer,
     db,
     deletion_of_some,
     digest,
@@ -64,7 +63,7 @@ from errors import (
     Unsupported,
 )
 from lists import NAMED
-from members import FEW_TASKS, KEY_PREFIX, SCOPES, ApiKey, Transaction, permit
+from members import KEY_PREFIX, SCOPES, ApiKey, Transaction, permit
 from metrics import OTHER, figures
 from models import Task, write
 from schemas import API, API_VERSION
@@ -120,10 +119,10 @@ class Request(werkzeug.Request):
         return self.app.config
 
     @property
-    def viewer(self) -> Viewer | None:
-        """The caller, if it is a client who sees only some projects; else None."""
-        ids = self.caller and self.caller["project_ids"]
-        return None if ids is None else Viewer(self.caller["id"], self.caller["tasks_seen"] <= FEW_TASKS)
+    def viewer(self) -> str | None:
+        """The caller's id, if it is a client who sees only some projects; else None."""
+        is_limited = self.caller and self.caller["project_ids"] is not None
+        return self.caller["id"] if is_limited else None
 
     @property
     def client_address(self) -> str:
@@ -661,7 +660,7 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
-def unseen_by(viewer: Viewer, arguments: Row) -> list[str]:
+def unseen_by(viewer: str, arguments: Row) -> list[str]:
     """Return the names of arguments with ids that the viewer does not see; the view must not find them."""
     ids = {name: id for name, id in arguments.items() if id and f"_{name}".endswith("_id")}
     with db.viewed_by(viewer):

@@ -92,7 +92,7 @@ class Notice(Identified):
     snoozed_until = TextField(null=True)
 
     # Triggers keep out, and delete, the notices of tasks that their members do not see (migration 0032).
-    SEEN = "member_id = viewer() AND task_id IN seen_task"
+    SEEN = "member_id = viewer() AND EXISTS (SELECT 1 FROM task WHERE task.id = task_id)"
     is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
     is_awake: ClassVar[Any] = snoozed_until.is_null() | (snoozed_until <= placeholder("now"))
     is_new: ClassVar[Any] = read_at.is_null() & is_awake

@@ -158,20 +158,6 @@ def test_work_in_other_projects_changes_no_answer(place):
     assert place["was"] == place["is"]
 
 
-@pytest.fixture(params=[0, 5000], ids=["few", "many"])
-def tasks_seen(server, place, request):
-    """How many more tasks the client seems to see: other views serve a client who sees many."""
-
-    def add(number):
-        added = "UPDATE task_count SET done = done + ? WHERE project_id = ? RETURNING 1"
-        assert server.rows(added, number, place["in"]["project"])
-
-    add(request.param)
-    yield
-    add(-request.param)
-
-
-@pytest.mark.usefixtures("tasks_seen")
 def test_no_answer_has_anything_of_another_project(server, place):
     client, inside, outside = place["client"], place["in"], place["out"]
     asked = dict(read_all(server, client))
