@@ -48,6 +48,12 @@ class Meeting(Resource):
     def of_member(cls: Any):
         return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
 
+    @statement
+    def soon(cls: Any):
+        """The meetings of a member that are not over `:now` and have started by `:until`."""
+        is_over = fn.COALESCE(cls.ends_at, cls.starts_at) <= placeholder("now")
+        return cls.of_member.query.where(~is_over, cls.starts_at <= placeholder("until"))
+
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
         """Return the member's meetings: upcoming ones, the next first, then past ones, the newest first."""

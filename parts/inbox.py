@@ -382,7 +382,7 @@ def today(member_id: str, until: str) -> Row:
     """Return what waits for a member until this time, by kind, and what agents are working on."""
     mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
     lists: Row = {kind: tasks.all(**mine) for kind, tasks in NOTICED.items()}
-    soon = [one for one in Meeting.of(member_id) if one["when"] == "upcoming" and one["starts_at"] <= until]
+    soon = [meeting | {"when": "upcoming"} for meeting in Meeting.soon.all(**mine)]
     return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 
