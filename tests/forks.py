@@ -15,7 +15,7 @@ from subprocess import TimeoutExpired
 ROOT = Path(__file__).parents[1]
 context = get_context("forkserver")
 of_gunicorn = ["gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
-context.set_forkserver_preload(["__main__", "app", "flask.cli", *of_gunicorn])
+context.set_forkserver_preload(["__main__", "app", "tests.warm", "flask.cli", *of_gunicorn])
 
 
 class Forked:
