@@ -126,13 +126,17 @@ def browse(browser, profile, launch):
         if said.type in ("error", "warning") and not refusal:
             faults.append(f"{said.location['url']}: {said.text}")
 
-    def open_page(*, refusals=False, own=False, **options):
+    def open_page(*, refusals=False, own=False, inside=None, **options):
         """With `refusals`, calls that the page makes may be refused, or not reach the server.
 
-        The tab is in the shared profile, or `own` or with options in a new one, which a server that the test
-        launched needs: it waits for connections, which Chromium keeps as long as a profile.
+        The tab is `inside` a profile or in the shared one, or `own` or with options in a new one, which a
+        server that the test launched needs: it waits for connections, which Chromium keeps as long as a
+        profile.
         """
-        page = browser.new_page(**{"locale": "en-GB", **options}) if own or options else profile.new_page()
+        if own or options:
+            page = browser.new_page(**{"locale": "en-GB", **options})
+        else:
+            page = (inside or profile).new_page()
         pages.append(page)
         page.set_default_timeout(PATIENCE * 1000)
         page.add_init_script(SLOWED)
@@ -162,19 +166,41 @@ def task(owner, project):
     return owner.make_task(project)
 
 
+@pytest.fixture(scope="module")
+def spare(browser, server):
+    """Profiles that a file's tests use one after another: each compiles the page's scripts once."""
+    profiles = []
+    yield profiles
+    for profile in profiles:
+        profile.close()
+
+
 @pytest.fixture
-def sign_in(browse, server):
+def sign_in(browse, browser, server, spare):
     """Open the page in a profile of its own, signed in with a key, and wait until all is shown."""
+    used = []
+
+    def tab():
+        used.append(spare.pop() if spare else browser.new_context(locale="en-GB"))
+        used[-1].clear_cookies()
+        used[-1].clear_permissions()
+        used[-1].set_offline(False)
+        page = browse(refusals=True, inside=used[-1])
+        kept = {"origin": server.base, "storageTypes": "local_storage"}
+        used[-1].new_cdp_session(page).send("Storage.clearDataForOrigin", kept)
+        return page
 
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
-        page = browse(refusals=True, own=True, **options)
+        is_other = options or base != server.base
+        page = browse(refusals=True, own=True, **options) if is_other else tab()
         answer = page.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
         assert answer.status == 201
         with page.expect_response("**/changes?*"):  # as soon as all is shown it asks what has changed since
             page.goto(f"{base}/{address}")
         return page
 
-    return open_page
+    yield open_page
+    spare += used
 
 
 @pytest.fixture
