@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 
 .PHONY: install run throwaway test quick check audit bench faults mutate screenshot clean
 
-install: $(VENV)/run
+install: $(BIN)/tasks
 
 run: install
 	@! $(BIN)/python -c 'import os, socket; socket.create_connection(("127.0.0.1", os.environ.get("PORT") or 8000), 5)' 2>/dev/null || \
@@ -57,7 +57,11 @@ $(VENV)/run: requirements.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-$(VENV)/dev: requirements-dev.txt $(VENV)/run
+# Flask's program by the name that the documentation uses: its help prints the name by which it is called.
+$(BIN)/tasks: | $(VENV)/run
+	@ln -sf flask $@
+
+$(VENV)/dev: requirements-dev.txt $(VENV)/run | $(BIN)/tasks
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 

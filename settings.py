@@ -37,8 +37,8 @@ JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER
 
 # How the program was called, and the default folder of config.toml and tasks.db; `launcher` sets both.
 program, folder = "flask --app app", Path(__file__).parent
-if (called := Path(sys.argv[0])).name == "flask":
-    program = f"{os.path.relpath(called)} --app app"
+if (called := Path(sys.argv[0])).name in ("flask", "tasks"):
+    program = "tasks" if called.name == "tasks" else f"{os.path.relpath(called)} --app app"
 
 
 class SettingsError(Exception):

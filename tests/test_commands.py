@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from damage import cut_off, delete, empty, make_newer, write_text
-from harness import BIN, ROOT, Server, invoke
+from harness import BIN, PATIENCE, ROOT, Server, invoke
 
 from app import create_app
 
@@ -78,6 +78,18 @@ def test_every_command_has_help_and_is_in_its_page():
         assert f"`{words}`" in page, words
         for parameter in command.params:
             assert isinstance(parameter, click.Argument) or parameter.help or parameter.type.name == "choice"
+
+
+def test_the_program_calls_itself_as_the_documentation_does(tmp_path):
+    environment = {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": str(tmp_path / "tasks.db")}
+    options = {"cwd": ROOT, "env": os.environ | environment, "capture_output": True, "text": True}
+    printed = {}
+    for words in (["member", "add", "--help"], ["init"], ["init"]):
+        done = subprocess.run([BIN / "tasks", "--app", "app", *words], **options, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        printed[words[0]] = done.stdout
+    assert printed["member"].startswith("Usage: tasks member add ")
+    assert "get a link:  tasks member link" in printed["init"]
 
 
 LINK = r"http://127\.0\.0\.1:8000/enroll/([\w-]{43})"
