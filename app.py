@@ -193,7 +193,7 @@ class Service(Flask):
     """
 
     url_rule_class = MatchingRule  # half of a start's time
-    has_errands = False  # gunicorn.conf.py sets it where a sweeper runs
+    has_errands = False  # server.py sets it where a sweeper runs
     rate_limit: limits.RateLimit | None = None  # requests per minute, by member
     link_limit = limits.RateLimit(20, 3600)  # sign-in links by mail, by client address
 

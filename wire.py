@@ -1,6 +1,6 @@
 """A request, from gunicorn to its view and back: its body and caller, its operation, its response.
 
-Only `Request` and gunicorn.conf.py know what gunicorn does to a request.
+Only `Request` and server.py know what gunicorn does to a request.
 """
 
 import contextlib
@@ -324,7 +324,7 @@ class Request(werkzeug.Request):
         return bool(poll.poll(0))
 
     def end(self) -> None:
-        """End the response's deadline; gunicorn.conf.py calls it when the response was sent or has failed."""
+        """End the response's deadline; server.py calls it when the response was sent or has failed."""
         if self.deadline is not None:
             self.deadline.stop()
             if self.deadline.is_over:

@@ -217,7 +217,7 @@ def test_every_package_runs_on_the_oldest_python_that_is_named():
 
 
 def test_every_override_of_gunicorn_names_its_test():
-    text = (ROOT / "gunicorn.conf.py").read_text()
+    text = (ROOT / "server.py").read_text()
     rows = re.findall(r"^(\w+) .* (\w+): (\w+)$", text.split('"""')[1], re.MULTILINE)
     worker = text.partition("class Worker")[2].partition("\n\n\n")[0]
     methods = re.findall(r"^    def (\w+)", worker, re.MULTILINE)

@@ -172,6 +172,7 @@ def test_headers_do_not_change_what_is_asked(owner):
 
 
 PAUSE = """
+import signal
 from pathlib import Path
 
 own = post_fork
