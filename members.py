@@ -843,9 +843,9 @@ class ApiKey(Credential):
 
     @classmethod
     def is_agents(cls, member_id: str) -> bool:
-        """Return whether this is an agent's member: it has an agent's key, and none that completes tasks."""
+        """Return whether this is a program's member: it has keys, and none of them completes tasks."""
         scopes = {row["scope"] for row in cls.scopes_of.all(member_id=member_id)}
-        return "agent" in scopes and "write" not in scopes
+        return bool(scopes) and "write" not in scopes
 
     @classmethod
     def caller(cls, key: str, kind: str = "key") -> Row | None:

@@ -1,7 +1,7 @@
 """The inbox: whom a change tells, why, and what marks it as read."""
 
 import pytest
-from harness import INSTANT, fault
+from harness import INSTANT, fault, invoke
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +192,18 @@ def test_a_person_is_told_of_a_review_or_question_about_a_task_that_an_agent_cre
     comment(worker, planner.make_task(project), "Blue?", question=True)
     assert unread(ana) == ["question", "review"]
     assert unread(planner) == ["commented"]
+
+
+def test_nobody_asks_a_member_whose_keys_only_read(server, owner):
+    reader = server.client(invoke(server, "member", "add", "Dashboard", "--scope", "read").stdout.strip())
+    project = owner.make_project(owner_id=of(reader))
+    task = owner.make_task(project)
+    worker = server.agent("Night worker")
+    emptied(owner)
+    change(worker, worker.make_task(project), status="review")
+    comment(worker, task, "Blue?", question=True)
+    assert unread(owner) == ["question", "review"]
+    assert unread(reader) == []
 
 
 def test_the_mentions_of_a_copy_notify_nobody_again(owner, ana, project):
