@@ -64,7 +64,7 @@ PARTS: tuple[str, ...] = (
     "resources",  # milestones, meetings and whiteboards: make and change them
     "attachments",  # the files of tasks
     "batches",  # many tasks at once, tasks of other programs, copies, labels
-    "agents",  # claims, and the next date of a task that repeats
+    "agents",  # claims, questions, and the next date of a task that repeats
     "inbox",  # notifications and Today
     "feeds",  # the history, changes and events
     "calendar",  # for calendar programs

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from peewee import (
     JOIN,
@@ -56,7 +56,6 @@ from members import (
     Transaction,
     check_references,
     differences,
-    permit,
     profile,
     sorted_by,
     via,
@@ -76,7 +75,6 @@ PROJECT_STATUSES = ("active", "archived")
 
 Changed = tuple[Row, Row]  # a task and its changes: `{field: [old, new]}`
 
-MAX_CLAIM = 1440  # minutes
 MAX_BLOCKERS = 20  # tasks that block one task
 MAX_BLOCKING = 100  # characters of their titles in an event
 MAX_CALENDAR = 1000  # tasks in a calendar
@@ -348,11 +346,32 @@ class Milestone(Resource):
         cls.remove(transaction, id)
 
 
+def refuse(*fields: str) -> NoReturn:
+    """Raise `Invalid` for fields that only a part accepts."""
+    raise Invalid(*((field, "is not accepted") for field in fields))
+
+
 class NoNotices:
     """The notifications that changes make: none. parts/inbox.py has others, with the same methods."""
 
     notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
     handing_on = staticmethod(lambda *_, **__: nullcontext())
+
+
+class NoClaims:
+    """The claims of tasks for some time: none. parts/agents.py has others."""
+
+    given_up = staticmethod(lambda *_: ())
+
+
+class NoQuestions:
+    """The questions for whose answers tasks wait: none. parts/agents.py has others."""
+
+    @staticmethod
+    def commented(_transaction: Transaction, task: Row, _comment: Row, question: bool) -> tuple:
+        if question:
+            refuse("question")
+        return task, {}, set(), set()
 
 
 class Task(Entity):
@@ -390,7 +409,10 @@ class Task(Entity):
     SEEN = "project_id IN seen_project"
     _OTHER = "main.task other WHERE other.number = task.repeats AND +other.project_id IN seen_project"
     SEEN_AS: ClassVar[Row] = {"repeats": f"(SELECT number FROM {_OTHER})"}  # noqa: S608
-    notices: ClassVar[Any] = NoNotices  # a part replaces it
+    # Parts replace these.
+    notices: ClassVar[Any] = NoNotices
+    claims: ClassVar[Any] = NoClaims
+    questions: ClassVar[Any] = NoQuestions
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -879,62 +901,6 @@ class Task(Entity):
         others = (id for id in (task["created_by"], *owners) if id != transaction.actor.get("id"))
         return [*islice(filter(answers, others), 1)]
 
-    @classmethod
-    def claim(
-        cls, transaction: Transaction, id: str, versions: frozenset[str] | None, minutes: int | None = None
-    ) -> Changed:
-        """Assign a task in `todo` to the actor, in progress. Returns and raises as `edit` does.
-
-        With `minutes` the claim ends after that time (`end_claims`). Claiming again with the same key only
-        moves that end, which does not count as a change of the task. Raises `Conflict` if another member or
-        key has the task.
-        """
-        task, me = cls.stored(id), transaction.actor["id"]
-        until = {"claimed_until": now(minutes * 60)} if minutes else {}
-        if task["question_id"]:
-            raise Conflict(f"#{task['number']} waits for the answer to a question")
-        if task["status"] == "todo" and task["assignee_id"] in (None, me):
-            claimed = {"claimed_until": None, "status": "in_progress", "assignee_id": me} | until
-            return cls.edit(transaction, id, claimed, versions)
-        move = Activity.last_change.one(task_id=id, path="$.status") or {"key_id": None, "via": None}
-        is_mine = task["status"] == "in_progress" and task["assignee_id"] == me
-        if is_mine and move["key_id"] == transaction.actor["key_id"]:
-            if until:
-                cls.set_columns(id, **until)
-                cls.record(transaction, "updated", task | {"is_hidden": 1})
-            return task | until, {}
-        holder = task["assignee_id"] and cls.shown(id)["assignee"]["full_name"]
-        via = f" (via {move['via']})" if is_mine and move["via"] else ""
-        state, end = task["status"].replace("_", " "), task["claimed_until"]
-        end = f" until {end}" if end else "" if holder else "; it can be claimed once its status is todo"
-        raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}{end}")
-
-    @statement
-    def claims_over(cls: Any):
-        """Claims that have ended, and claims that end so late that the clock must have been set back."""
-        is_over = (cls.claimed_until <= placeholder("now")) | (cls.claimed_until > placeholder("latest"))
-        return cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False)).limit(100)
-
-    @classmethod
-    def ended_claims(cls) -> list[Row]:
-        """Return the ids and assignees of up to 100 tasks whose claims have ended."""
-        return cls.claims_over.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
-
-    @statement
-    def held(cls: Any):
-        is_held = (cls.assignee == placeholder("id")) & (cls.status == "in_progress")
-        return cls.select(cls.id, cls.assignee).where(is_held)
-
-    @classmethod
-    def end_claims(cls, transaction: Transaction, member_id: str, rows: list[Row]) -> Iterator[Changed]:
-        """Unassign the tasks that the member still has, set them to `todo`, and yield each."""
-        for row in rows:
-            if row["assignee_id"] == member_id:
-                free = {"status": "todo", "assignee_id": None}
-                task, changes = cls.edit(transaction, row["id"], free, None)
-                Task.notices.notify(transaction, task, "claim_ended", *cls.responsible(transaction, task))
-                yield task, changes
-
     @statement
     def out_of_sight(cls: Any):
         """The tasks of a member in other projects than these."""
@@ -1053,7 +1019,7 @@ def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
     """Remove a member (`Member.remove`), and yield each task of the member, unassigned."""
     with Task.notices.handing_on(transaction, id):
         Member.remove(transaction, id)
-    yield from Task.end_claims(transaction, id, Task.held.all(id=id))
+    yield from Task.claims.given_up(transaction, id)
     yield from Task.clear(transaction, Task.assignee, id)
 
 
@@ -1316,32 +1282,16 @@ class Comment(PartOfTask):
     def add(
         cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
     ) -> tuple[Row, Row, Row]:
-        """Comment on a task. With `question`, the task waits for the next comment by somebody else.
+        """Comment on a task; return the comment, the task and its changes.
 
-        The question goes to the active members that it mentions, or else to `Task.responsible`. Returns the
-        comment, the task and its changes. Raises `NotFound`, and for a question `Forbidden` if a client asks,
-        `Conflict` if the task is done, and `Invalid` if nobody would be notified.
+        Raises `NotFound`, and with a `question` as `Task.questions.commented` does.
         """
-        task, me = Task.stored(task_id), transaction.actor["id"]
+        task = Task.stored(task_id)
         comment = cls.store(transaction, task, content)
-        mentioned, asked = {*comment["mentions"]}, set[str]()
-        if question:
-            permit(transaction.actor, "member")  # a client must not hold up a task
-            if task["status"] == "done":
-                raise Conflict(f"#{task['number']} is done and waits for no answer; leave out question")
-            able = {row["id"] for row in Member.shown_rows.all() if row["status"] == Member.ACTIVE}
-            asked = (mentioned & able) - {me} or {*Task.responsible(transaction, task)}
-            if not asked:
-                raise Invalid(("question", "nobody would be notified; mention a member, as @Full Name"))
-        earlier = cls.shown(task["question_id"]) if task["question_id"] else comment
-        is_answer = any(earlier[name] != comment[name] for name in ("author_id", "via"))
-        answered = {earlier["author_id"]} if is_answer else set()
+        task, changes, asked, answered = Task.questions.commented(transaction, task, comment, question)
+        mentioned = {*comment["mentions"]}
         involved = {row["author_id"] for row in cls.authors.all(task_id=task_id)}
         involved |= {task["assignee_id"], task["created_by"]}
-        changes: Row = {}
-        if question or is_answer:
-            asking = {"question_id": comment["id"] if question else None}
-            task, changes = Task.edit(transaction, task_id, asking, None)
         Task.notices.acted(transaction, task_id)
         for reason, members in (
             ("answered", answered),

@@ -13,7 +13,7 @@ import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
 from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
-from models import Task, write
+from models import write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
@@ -86,8 +86,7 @@ def start_sweeper(app: Any) -> webhooks.Sweeper:
         ),
         *app.chores,
     ]
-    errands: list[webhooks.Errand] = [("claims", Task.ended_claims, webhooks.end_claims), *app.errands]
-    sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
+    sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, app.errands)
     sweeper.start()
     return sweeper
 

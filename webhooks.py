@@ -38,7 +38,7 @@ from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import ApiKey, Invitation, Member, Transaction
 from metrics import figures
-from models import Blocker, Changed, Task, write
+from models import Blocker, Changed, write
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
 from schemas import VERSION
 from settings import signing_key, without_paths
@@ -611,14 +611,6 @@ def write_noted() -> None:
         if member and member["status"] == Member.ACTIVE:
             with suppress(Conflict), write(member) as transaction:
                 Invitation.mail_to(transaction, member["id"])
-
-
-def end_claims() -> None:
-    """Give back the tasks whose claims have ended, in the name of the member who had the claim."""
-    for member_id in {row["assignee_id"] for row in Task.ended_claims()}:
-        with write(Member.stored_row.one(id=member_id)) as transaction:
-            announce(transaction, Task.end_claims(transaction, member_id, Task.ended_claims()))
-        deliver(transaction)
 
 
 def prune_deliveries() -> None:

@@ -13,6 +13,7 @@ from test_session import sign_in as start_session
 
 from members import Member
 from models import Project, Task, write
+from parts.agents import Claims
 from times import new_id
 
 
@@ -170,7 +171,7 @@ def test_claims_end_in_steps_of_100(database):
     ended = []
     for _ in range(3):
         with write(owner) as transaction:
-            ended.append(len([*Task.end_claims(transaction, owner["id"], Task.ended_claims())]))
+            ended.append(len([*Claims.end(transaction, owner["id"], Claims.ended())]))
     assert ended == [100, 50, 0]
 
 
