@@ -18,14 +18,15 @@ from parts import formats, transfer
 
 
 def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return the meaning of other words for statuses or priorities."""
-    words, allowed = {}, schemas.CHOICES[option.name]
+    """Return the meaning of other words for statuses or priorities, or of other names for columns."""
+    words, allowed = {}, schemas.CHOICES.get(option.name, ())
     for pair in pairs:
         word, _, value = pair.rpartition("=")
-        if not word or value not in allowed:
-            problem = f'"{pair}" must be NAME={option.name.upper()} with one of {", ".join(allowed)}'
+        if not (word and value) or (allowed and value not in allowed):
+            choice = f" with one of {', '.join(allowed)}" if allowed else ""
+            problem = f'"{pair}" must be NAME={option.name.upper()}{choice}'
             raise click.BadParameter(problem, param=option)
-        words[transfer.word_of(word)] = value
+        words[transfer.word_of(word) if allowed else word] = value
     return words
 
 
@@ -37,6 +38,7 @@ def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
 @click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The file's program.")
 @click.option("--status", multiple=True, callback=words_of, help='Such as "Doing=in_progress".')
 @click.option("--priority", multiple=True, callback=words_of, help='Such as "P1=urgent".')
+@click.option("--column", multiple=True, callback=words_of, help='Such as "Task Name=title".')
 @click.option("--dates", type=click.Choice(["dmy", "mdy"]), help="How 03/04/2026 is read.")
 @as_option
 @in_database
@@ -48,15 +50,19 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
     actor = fetch_actor(email, "admin")
     times.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     more["most"] = current_app.config["LIMITS"]["max_attachment_bytes"]
-    words, order = {name: more[name] for name in schemas.CHOICES}, more["dates"]
+    words, order, names = {name: more[name] for name in schemas.CHOICES}, more["dates"], more["column"]
     with as_click_errors(ValueError, RecursionError):
         text = transfer.decoded(file.read())
         try:
+            if names and transfer.is_json(text):
+                raise ValueError("--column is for CSV")
             if program:
-                export = formats.Export(program, text, words, order, more["project"])
+                export = formats.Export(program, text, words, order, names, more["project"])
                 lines, report, former = export.lines(), export.report, export.former
             else:
-                lines, report, former = transfer.read(text, words, order), transfer.Report(), None
+                lines, report, former = transfer.read(text, words, order, names), transfer.Report(), None
+                if not (names or transfer.is_json(text)) and formats.suggestion(text, program):
+                    raise ValueError("most of its columns would be left out")
         except ValueError as error:
             raise ValueError(schemas.plain(f"{error}{formats.suggestion(text, program)}")) from error
         imported = transfer.Import(lines, report, former, **more)

@@ -15,12 +15,14 @@ import strictjson
 from database import Row, caseless, digest
 from errors import BadBody
 from models import MAX_LABELS
-from parts.transfer import IMPORTED, TIMES, Dates, Line, Report, Words, cells_of, columns_of, word_of
+from parts import transfer
+from parts.transfer import Dates, Line, Report, Words
 from repeat import next_dates
 from times import local, now
 
 PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
-FIELDS = [name for name in IMPORTED if name not in ("status", "labels", "external_id", "id", "number")]
+OTHERS = {"status", "labels", "external_id", "id", "number"}  # fields with rules of their own
+FIELDS = [name for name in transfer.IMPORTED if name not in OTHERS]
 # The fields that a later export clears, if its program has them and a task has none.
 CLEARED = ("description", "priority", "milestone", "assignee", "start_date", "due_date")
 LIMITS = {"description": schemas.MAX_TEXT, "content": schemas.MAX_TEXT, "title": schemas.MAX_TITLE}
@@ -32,17 +34,18 @@ ENGLISH = "switch the program to English and export again"
 class Export:
     """A file of another program: its tasks, projects and milestones, and a report of what is left out."""
 
-    def __init__(self, program: str, text: str, words: Words, order: str | None, project: str | None):
-        """Read the file. `words` and `order` are as in `transfer.read`. Raises `ValueError`."""
+    def __init__(self, program: str, text: str, words: Words, order: str | None, names: Any, project: Any):
+        """Read the file. `words`, `order` and `names` are as in `transfer.read`. Raises `ValueError`."""
         self.program, self.project, self.report, self.line = program, project, Report(), ""
         self.paths = defaultdict(lambda: "?", PROGRAMS[program])
         self.words = {name: self.paths.get("words", {}) | words[name] for name in words}
-        self.dates = Dates(order, self.date_texts)
+        self.dates = Dates(order or self.paths.get("dates"), self.date_texts)
         self.indexes: dict[tuple[str, str], dict[str, list[Any]]] = {}
         self.names: dict[str, str] = {}  # of people, by the ids and logins that the file explains
         self.former: dict[str, str] = {}  # the external ids that version 1.2 gave, by the present ones
         self.columns: list[str] = []  # of CSV
-        if text.lstrip()[:1] in ("{", "["):
+        self.unread, self.unread_dates = set[str](), list[str]()  # columns, and dates of the present task
+        if transfer.is_json(text):
             try:
                 self.file = strictjson.parse_json(text.encode())
             except BadBody as error:
@@ -52,12 +55,14 @@ class Export:
             if isinstance(self.file, dict) and isinstance(self.file.get("included"), dict):
                 self.file |= self.file["included"]
         else:
-            cells = cells_of(text)
-            self.columns = columns_of(next(cells, (1, []))[1])
-            rows = rows_of(cells, self.columns)
+            cells, parts = transfer.cells_of(text), self.paths.get("dropped", {}).values()
+            texts = [path for path in chain(self.paths.values(), parts) if isinstance(path, str)]
+            paths = {*"|".join(texts).split("|"), *self.paths.get("silent", ())}
+            accepted = sorted(path for path in paths if path[:1].isupper())
+            self.columns = transfer.columns_of(next(cells, (1, []))[1], names, accepted)
+            self.unread = {*self.columns}.difference(paths)
+            rows = rows_of(cells, self.columns, self.paths)
             self.file = {"rows": [*(self.of_todoist(rows) if program == "todoist" else rows)]}
-        paths = "|".join(path for path in self.paths.values() if isinstance(path, str)).split("|")
-        self.unread = {*self.columns} - {*paths, *self.paths.get("silent", ())}
 
     def drop(self, what: str, example: str = "") -> None:
         self.report.drop(what, self.line, example=example)
@@ -92,13 +97,20 @@ class Export:
                 pairs += zip(task.get(f"{path} Id", ()), task.get(path, ()), strict=False)
             self.names |= {str(id): str(name) for id, name in pairs if id and name}
         lines = [*self.places("project", self.file), *self.places("milestone", tasks)]
-        what, path, value = self.paths.get("skipped", ("", "?", True))
+        firsts: dict[str, Row] = {}
         for self.line, task in named:
-            if any(value in (True, found) for found in self.find(task, path)):
+            if what := self.skipped(task, firsts.setdefault(self.id_of(task) or self.line, task)):
                 self.drop(what)
             else:
                 lines.append((self.line, self.task(task)))
         return lines
+
+    def skipped(self, task: Row, first: Row) -> str:
+        """Return why a task is left out, or an empty text. `first` is the first task with its id."""
+        if first is not task and ("copies" in self.paths or first | {"line": 0} == task | {"line": 0}):
+            return "copy of a task"
+        rules = ((what, value, self.find(task, path)) for what, path, value in self.paths.get("skipped", ()))
+        return next((what for what, value, found in rules if value in found or (value is True and found)), "")
 
     # Paths
 
@@ -185,7 +197,8 @@ class Export:
     def task(self, item: Row) -> Row:
         """Return the fields of a task as an import accepts them."""
         item = item | repetition_of_vikunja(item) if self.program == "vikunja" else item
-        task, (status, other) = Row(), self.choice(item, "status")
+        task, (status, other), self.unread_dates = Row(), self.choice(item, "status"), []
+        status = "done" if self.find(item, self.paths["done"]) else status
         for name in FIELDS:
             if paths := self.paths.get(name):
                 if name == "priority":
@@ -194,11 +207,13 @@ class Export:
                         self.drop(f'priority "{unknown}"')
                         continue
                 else:
-                    value = (self.time if name.endswith(TIMES) else self.text)(item, name)
+                    value = (self.time if name.endswith(transfer.TIMES) else self.text)(item, name)
                 if value or (value is None and name in CLEARED and self.has(item, paths)):
                     task[name] = value
         if id := self.id_of(item):
             task["external_id"] = f"{self.program}:{id}"
+            if "recipe" in self.paths:
+                self.former[task["external_id"]] = id
         if (number := self.find_text(item, self.paths["number"])).isdecimal():
             task["number"] = int(number)
         if not status and task.get("completed_at"):
@@ -216,9 +231,10 @@ class Export:
             task["labels"] = [self.value("label", label) for label in labels[:MAX_LABELS]]
         if labels[MAX_LABELS:]:
             self.drop(f"labels, more than {MAX_LABELS}")
-        if checks := "\n\n".join(self.checklists(item)):
-            texts = filter(None, [task.get("description"), checks])
-            task["description"] = self.value("description", "\n\n".join(texts))
+        links = "\n".join(self.links(item))
+        texts = [*self.unread_dates, task.get("description"), *self.checklists(item), links]
+        if text := "\n\n".join(filter(None, texts)):
+            task["description"] = self.cut("description", text)
         task["comments"] = [*filter(None, map(self.comment, self.find(item, self.paths["comments"])))]
         count = self.find_text(item, self.paths["comment_count"])
         if count.isdecimal() and int(count) > len(task["comments"]):
@@ -233,7 +249,9 @@ class Export:
     def choice(self, item: Row, name: str) -> tuple[str | None, str]:
         """Return the status or priority, or None, and the first word that has no meaning."""
         found = [str(text) for text, *_ in self.every(item, self.paths[name])]
-        words = [self.words.get(name, {}).get(word_of(text), word_of(text)) for text in found]
+        words = [
+            self.words.get(name, {}).get(transfer.word_of(text), transfer.word_of(text)) for text in found
+        ]
         meanings = [word for word in words if word in schemas.CHOICES[name]]
         unknown = (text for text, word in zip(found, words, strict=True) if word and word not in meanings)
         return next(iter(meanings), None), next(unknown, "")
@@ -241,7 +259,9 @@ class Export:
     def time(self, item: Row, name: str) -> str | None:
         """Return the first time that can be read, an empty text if none can, or None if there is no text."""
         zone, values = self.find_text(item, self.paths["zone"]), self.every(item, self.paths[name])
-        texts = [str(text) for text, *_ in values if not str(text).startswith("0001")]  # Vikunja's "never"
+        zone = zone or self.paths.get("timezone", "")
+        texts = [str(text).removesuffix(self.paths.get("midnight", "")) for text, *_ in values]
+        texts = [text for text in texts if not text.startswith("0001")]  # Vikunja's "never"
         times = [*filter(None, (self.moment(name, text, zone) for text in texts))]
         if len({*times}) > 1 and name == "due_date":
             self.drop("due_date, more than one")
@@ -251,7 +271,11 @@ class Export:
         """Return the time as an import accepts it; report a text that is none and return None."""
         moment = self.dates.read(text, f"{self.line}: {name}", zone)
         if not moment:
-            self.drop(f"{name} that cannot be read", example=text)
+            is_kept = name in ("start_date", "due_date")
+            self.drop(f"{name} that cannot be read{', kept in the description' * is_kept}", example=text)
+            self.unread_dates += [
+                f"{name.replace('_', ' ').capitalize()}: {schemas.plain(text[:200])}"
+            ] * is_kept
         return moment
 
     def text(self, item: Row, name: str) -> str | None:
@@ -264,7 +288,7 @@ class Export:
     def texts(self, item: Row, name: str) -> list[str]:
         """Return the texts of a field; a cell of CSV may contain several labels or people."""
         texts = [str(value) for value in self.find(item, self.paths[name])]
-        if self.columns and self.program == "trello" and name in ("labels", "assignee"):
+        if self.columns and "separator" in self.paths and name in ("labels", "assignee"):
             texts = [part for text in texts for part in re.split(self.paths["separator"], text)]
         return [text for text in texts if text.strip()]
 
@@ -277,15 +301,29 @@ class Export:
                 return "(no title)"
         elif name in LIMITS and self.program in CONVERT:
             text = CONVERT[self.program](text, self.names)
+        return self.cut(name, text)
+
+    def cut(self, name: str, text: str) -> str:
         if len(text) > LIMITS.get(name, len(text)):
             self.drop(f"the end of a long {name}")
         return text[: LIMITS.get(name)]
+
+    def links(self, item: Row) -> Iterator[str]:
+        """Yield a line for each link that is attached; a file needs a sign-in there, and is left out."""
+        for link in self.find(item, self.paths["links"]):
+            name, url = (" ".join(self.find_text(link, path).split()) for path in ("name,title,url", "url"))
+            if self.find(link, "isUpload") or not re.match(r"https?://[^\s<>]+$", url):
+                self.drop("files")
+            else:
+                escaped = re.sub(r"([][\\])", r"\\\1", name)
+                yield f"- [{escaped}]({url.replace('(', '%28').replace(')', '%29')})"
 
     def checklists(self, item: Row) -> Iterator[str]:
         """Yield each checklist as Markdown, with its name."""
         for checklist in self.find(item, self.paths["checklists"]) or [item]:
             checks = []
             for row in sorted(self.find(checklist, self.paths["items"]), key=position_of):
+                row = {"name": row} if isinstance(row, str) else row
                 if isinstance(row, dict):
                     is_done = row.get("state") == "complete" or row.get("isCompleted") is True
                     name = " ".join(self.find_text(row, "name").split())
@@ -298,7 +336,7 @@ class Export:
     def comment(self, item: Any) -> Row | None:
         """Return the comment as an import accepts it, or None if it has no text."""
         time, author, content = "", "", str(item)
-        if paths := self.paths.get("comment"):
+        if (paths := self.paths.get("comment")) and not isinstance(item, str):
             names = ("created_at", "author", "content")
             time, author, content = (self.find_text(item, paths[name]) for name in names)
         elif re.match(r"\d+[^\s\w][^;]*;[^;]*;", content):  # as Jira writes it in a cell
@@ -316,7 +354,7 @@ class Export:
     def date_texts(self) -> Iterator[str]:
         """Yield the texts of all dates in the file."""
         for _, item in self.tasks():
-            for name in (*filter(lambda name: name.endswith(TIMES), FIELDS), "last_change"):
+            for name in (*filter(lambda name: name.endswith(transfer.TIMES), FIELDS), "last_change"):
                 for values in self.every(item, self.paths[name]):
                     yield from map(str, values)
             yield from (str(one).partition(";")[0] for one in self.find(item, self.paths["comments"]))
@@ -394,17 +432,26 @@ def steps_of(paths: str) -> list[list[str]]:
     return [[step for step in path.split(".") if step] for path in paths.split("|")]
 
 
-def rows_of(lines: Iterator[tuple[int, list[str]]], columns: list[str]) -> Iterator[Row]:
+def rows_of(lines: Iterator[tuple[int, list[str]]], columns: list[str], paths: Row) -> Iterator[Row]:
     """Yield the cells of each row by their columns; several may have one name. Raises `ValueError`."""
+    empty, json = {"", *paths.get("empty", ())}, paths.get("json", ())
     for line, cells in lines:
         row: Row = {}
         if any(map(str.strip, cells[len(columns) :])):  # then no cell can be trusted to be in its column
             raise ValueError(f"line {line}: has more cells than line 1")
         for name, cell in zip(columns, cells, strict=False):
-            if cell.strip():
-                row.setdefault(name, []).append(cell.strip())
+            if (text := transfer.unquoted(cell.strip())) not in empty or (text and name == paths["title"]):
+                row.setdefault(name, []).extend(objects_of(text) if name in json else [text])
         if row:
             yield row | {"line": line}
+
+
+def objects_of(cell: str) -> list[Any]:
+    """Return the objects in a cell of JSON; in {"Steps": ["Pack"]}, each has a name."""
+    value = transfer.json_of(cell)
+    if isinstance(value, dict):
+        return [{"name": name, "items": items} for name, items in value.items()]
+    return value if isinstance(value, list) else [cell]
 
 
 def position_of(row: Any = None) -> float:
@@ -415,10 +462,11 @@ def position_of(row: Any = None) -> float:
 
 def suggestion(text: str, program: str | None) -> str:
     """Return a hint if the text looks like an export of another program than `program`, or an empty text."""
-    text = text if text.lstrip()[:1] in ("{", "[") else text.partition("\n")[0]
-    words = {*re.findall(r'[^",;:\t\r\n{}\[\]]+', text)}
+    text = text if transfer.is_json(text) else text.partition("\n")[0]
+    words = {word.strip() for word in re.findall(r'[^",;:\t\r\n{}\[\]]+', text)}
     for other, paths in PROGRAMS.items():
-        if other != program and any(words.issuperset(marks) for marks in paths["marks"]):
+        is_right = other != program and ("rows" in paths["tasks"] or transfer.is_json(text))
+        if is_right and any(words.issuperset(marks) for marks in paths["marks"]):
             return f"; it looks like an export of {other}: add --from {other}"
     return ""
 
@@ -473,10 +521,17 @@ def markdown_of_html(text: str, _: Any = None) -> str:
     from markdownify import markdownify  # only here: importing it takes a third of a second
 
     text = HTML_CHECKBOX.sub(lambda item: f"<li>[{'x' if item[1] == 'true' else ' '}] ", text)
+    options: Row = {"heading_style": "atx", "bullets": "-", "code_language_callback": _language_of_html}
     try:
-        return markdownify(text, heading_style="atx", bullets="-").strip()
+        return markdownify(text, **options).strip()
     except RecursionError:  # thousands of nested elements
         return text
 
 
+def _language_of_html(pre: Any) -> str:
+    code = pre.find("code", class_=re.compile("language-"))
+    return " ".join(code["class"]).partition("language-")[2] if code else ""
+
+
 CONVERT: dict[str, Callable[..., str]] = {"jira": markdown_of_jira, "vikunja": markdown_of_html}
+CONVERT["clickup"] = lambda text, _: text.replace("\\n", "\n")

@@ -4,10 +4,10 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -86,7 +86,7 @@ class Dates:
     """
 
     PART, GAP = r"(\d+|[^\W\d_]+)", r"(?:\.? |, |[./-])"  # of a date; a weekday before it is skipped
-    OFFSET = r"(?: ?(Z|(?:GMT|UTC)?[+-]\d\d:?\d\d|GMT|UTC)(?: \(.*\))?)?"
+    OFFSET = r"(?: ?(?=[A-Z+-])(Z|GMT|UTC|[ECMP][SD]T)?(?:([+-]\d\d?)(?::?(\d\d))?)?(?: \(.*\))?)?"
     DATE = re.compile(rf"(?:[^\W\d_]+\.?,? (?=(?:\d+\.? )?[^\W\d_]))?{PART}{GAP}{PART}{GAP}(\d+)")
     CLOCK = re.compile(rf"(?:,? (?:at )?|T)(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?([AaPp])[Mm])?{OFFSET}|")
     SLASHED = re.compile(r"(\d\d?)[/-](\d\d?)[/-]\d")
@@ -111,6 +111,9 @@ class Dates:
             return text if text > "1970" else None
         if len(text) == 24 and re.fullmatch("[0-9a-f]{24}", text):  # a Trello id begins with its time
             return datetime.fromtimestamp(int(text[:8], 16), UTC).isoformat()
+        if re.fullmatch(r"\d{12,13}", text):  # in ClickUp, four o'clock stands for the whole day
+            moment = times.local(text := times.wire_time(int(text)))
+            return moment.date().isoformat() if f"{moment:%H%M%S%f}" == "040000000000" else text
         date = self.DATE.match(text)
         clock = self.CLOCK.fullmatch(text, date.end()) if date else None
         if not date or not clock:
@@ -130,9 +133,12 @@ class Dates:
             number = MONTHS.get(month[:4]) or MONTHS.get(month[:3]) or int(month)
             year = int(part["y"]) + {2: 2000, 4: 0}[len(part["y"])]
             moment = datetime(year, number, int(part["d"]), hour, minute, second, tzinfo=tz)
-            if clock[5]:
-                offset = clock[5].strip("GMTUCZ") or "+00:00"
-                moment = datetime.fromisoformat(f"{moment:%Y-%m-%dT%H:%M:%S}{offset}").astimezone(times.zone)
+            if clock[5] or clock[6]:
+                hours, minutes = int(clock[6] or 0), int(f"{(clock[6] or '+')[0]}{clock[7] or 0}")
+                if clock[5] and clock[5][1:] in ("ST", "DT"):  # of the United States
+                    hours = (clock[5][1] == "D") - 5 - "ECMP".index(clock[5][0])
+                offset = timezone(timedelta(hours=hours, minutes=minutes))
+                moment = moment.replace(tzinfo=offset).astimezone(times.zone)
             text = (moment if moment.hour or moment.minute else moment.date()).isoformat()
             return text if text > "1970" else None
         return None
@@ -141,14 +147,18 @@ class Dates:
 # Reading --------------------------------------------------------------------------------------
 
 
-def read(text: str, words: Words, order: str | None) -> list[Line]:
-    """Return the lines of a file of JSON lines, or of CSV with dates in this `order` (as of `Dates`)."""
-    lines = list(read_json_lines(text)) if text.lstrip()[:1] in ("{", "[") else read_csv(text, order)
+def read(text: str, words: Words, order: str | None, names: dict[str, str]) -> list[Line]:
+    """Return the lines of JSON lines, or of CSV: `order` is as of `Dates`, `names` as of `columns_of`."""
+    lines = list(read_json_lines(text)) if is_json(text) else read_csv(text, order, names)
     for name, values in words.items():
         for _, fields in lines if values else ():
             if isinstance(word := fields.get(name), str):
                 fields[name] = values.get(word_of(word), word)
     return lines
+
+
+def is_json(text: str) -> bool:
+    return text.lstrip()[:1] in ("{", "[")
 
 
 def decoded(data: bytes) -> str:
@@ -176,7 +186,8 @@ def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:
     delimiter, line = max(",;\t", key=head.count), 1
     if named := re.fullmatch("sep=(.)\r?", head):  # Excel's own line, before the columns
         delimiter, text, line = named[1], rest, 2
-    reader, offset = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), line
+    form: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": f"{delimiter} " in head}
+    reader, offset = csv.reader(io.StringIO(text, newline=""), strict=True, **form), line
     try:
         for cells in reader:
             yield line, cells
@@ -185,15 +196,31 @@ def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"line {line}: {error}") from error
 
 
-def columns_of(cells: list[str]) -> list[str]:
-    """Return the names of columns; one without a name gets one for the report."""
-    return [name.strip() or f"{number}, which has no name" for number, name in enumerate(cells, 1)]
+def columns_of(cells: list[str], names: dict[str, str], accepted: Iterable[str]) -> list[str]:
+    """Return the names of columns as `accepted` spells them; one without a name gets one for the report.
+
+    `names` are those to give to columns, by what the file calls them. Raises `ValueError`.
+    """
+    known = {column_of(name): name for name in accepted}
+    renamed = {column_of(name): known.get(column_of(new), "") for name, new in names.items()}
+    found = [name.strip() or f"{number}, which has no name" for number, name in enumerate(cells, 1)]
+    for name, new in names.items():
+        if column_of(new) not in known:
+            raise ValueError(f'--column: "{new}" is not one of the columns {", ".join(known.values())}')
+        if column_of(name) not in map(column_of, found):
+            raise ValueError(f'--column: the file has no "{name}"; found: {", ".join(found)[:300]}')
+    plain = {name: f'"{new}"' if new in renamed.values() else new for name, new in known.items()}
+    return [{**plain, **renamed}.get(column_of(name), name) for name in found]
 
 
-def read_csv(text: str, order: str | None) -> list[Line]:
+def column_of(name: str) -> str:
+    return caseless(name.strip()).replace(" ", "_")
+
+
+def read_csv(text: str, order: str | None, names: dict[str, str]) -> list[Line]:
     """Return the rows without their empty cells. Raises `ValueError` with a line for each problem."""
     rows = cells_of(text)
-    columns = columns_of([name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]])
+    columns = columns_of([*map(column_of, next(rows, (1, []))[1])], names, IMPORTED)
     columns = [f'"{name}"' if name in ONLY_JSON else name for name in columns]  # reported as left out
     lines, problems = list[Line](), list[str]()
     if "title" not in columns:
@@ -250,7 +277,7 @@ def json_of(cell: str) -> Any:
 CELLS: dict[str, Callable[[str], Any]] = {
     **{"status": word_of, "priority": word_of, "number": json_of, "metadata": json_of},
     **{"repeat_from": word_of, "repeats": json_of},
-    "labels": lambda cell: json_of(cell) if cell.startswith("[") else re.findall(r"[^,\s][^,]*", cell),
+    "labels": lambda cell: json_of(cell) if cell.startswith("[") else re.findall(r"[^,;\s][^,;]*", cell),
     "blocked_by": lambda cell: json_of(f"[{','.join(cell.split())}]"),
 }
 
@@ -597,7 +624,7 @@ def write_csv(file: IO[str]) -> None:
     writer.writeheader()
     for row in exported_tasks():
         labels, texts = row["labels"], {"blocked_by": " ".join(map(str, row["blocked_by"]))}
-        texts["labels"] = to_json(labels).decode() if "," in "".join(labels) else ", ".join(labels)
+        texts["labels"] = to_json(labels).decode() if {*",;"} & {*"".join(labels)} else ", ".join(labels)
         writer.writerow({name: quoted(value) for name, value in (row | texts).items()})
 
 
