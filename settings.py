@@ -35,7 +35,7 @@ INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(
 GIVEN = ("TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{of}" for of in ("ADMIN", "MEMBER", "CLIENT", "READ")))
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER__SIGN_IN_NETWORKS")
 
-# How the program was called, and the default folder of config.toml and tasks.db; `launcher` sets both.
+# How the program was called, and the default folder of config.toml and tasks.db; parts/launcher.py sets both.
 program, folder = "flask --app app", Path(__file__).parent
 if (called := Path(sys.argv[0])).name in ("flask", "tasks"):
     program = "tasks" if called.name == "tasks" else f"{os.path.relpath(called)} --app app"

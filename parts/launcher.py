@@ -10,7 +10,7 @@ from flask.cli import ScriptInfo
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     import settings
 
     settings.program, settings.folder = "tasks", Path()  # before `commands` reads them
