@@ -35,8 +35,8 @@ from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import figures
 from models import Comment, Project, Task, remove_member
 from outbox import Delivery, Webhook
-from schemas import API, VERSION
-from settings import SettingsError, config_file, read_settings
+from schemas import API
+from settings import VERSION, SettingsError, config_file, read_settings
 from times import now
 from webhooks import Errand, announce, emit
 from wire import (

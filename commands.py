@@ -173,7 +173,7 @@ def about() -> str:
             commit = f" ({check_output(words, text=True, stderr=DEVNULL).strip()})"  # noqa: S603 - no shell
     last = max(store.MIGRATIONS.glob("*.py")).stem
     runs_on = f"SQLite {sqlite3.sqlite_version}, Python {platform.python_version()}"
-    return f"Task service {schemas.VERSION}{commit}, last migration {last}, {runs_on}"
+    return f"Task service {settings.VERSION}{commit}, last migration {last}, {runs_on}"
 
 
 key_commands = click.Group("key", help="Create, list and revoke API keys.")

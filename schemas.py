@@ -26,7 +26,6 @@ from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
 
 API = "/api/v1"  # the paths of the JSON API begin with it
 API_VERSION = "1.1"  # from the specification; additions to the API do not change it
-VERSION = "1.3.0"  # of the program
 
 # A closed network has its own domains, as in ana@intranet and ana@corp.local.
 email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()

@@ -26,6 +26,8 @@ import schemas
 import strictjson
 from limits import bound
 
+VERSION = "1.3.0"  # of the program
+
 # Reading --------------------------------------------------------------------------------------
 
 # Kubernetes sets these variables in every container of a namespace with a service named tasks.

@@ -40,8 +40,7 @@ from members import ApiKey, Invitation, Member, Transaction
 from metrics import figures
 from models import Blocker, Changed, write
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
-from schemas import VERSION
-from settings import signing_key, without_paths
+from settings import VERSION, signing_key, without_paths
 from store import open_lock_file, optimize
 from times import epoch_ms, local, now, wire_time
 

@@ -26,8 +26,7 @@ from metrics import (
     figures,
 )
 from outbox import Delivery, Webhook
-from schemas import VERSION
-from settings import without_paths
+from settings import VERSION, without_paths
 from store import backup_age, database_age
 from times import now, seconds_since
 from wire import Response, authorize, operation, request

@@ -26,7 +26,8 @@ from database import Row, caseless, digest, fold, to_json
 from errors import ApiError, BadBody, TooMany, either
 from members import ROLES, SCOPES
 from models import PRIORITIES, STATUSES
-from schemas import API, VERSION
+from schemas import API
+from settings import VERSION
 from times import local
 from wire import Request, Response, as_api_error, thread
 

@@ -12,7 +12,7 @@ import pytest
 import requests
 from harness import PATIENCE, ROOT, ending
 
-import schemas
+import settings
 
 pytest.importorskip("hatch_requirements_txt", reason="what builds the wheel is not installed")
 pytestmark = pytest.mark.long
@@ -58,7 +58,7 @@ def here(tmp_path):
 def test_the_wheel_has_the_service_in_one_folder_and_needs_what_serves(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        info = f"task_service-{schemas.VERSION}.dist-info"
+        info = f"task_service-{settings.VERSION}.dist-info"
         needed = re.findall("^Requires-Dist: (.*)$", archive.read(f"{info}/METADATA").decode(), re.MULTILINE)
     assert {name.partition("/")[0] for name in names} == {"task_service", info}
     ours = {f"task_service/{file.relative_to(ROOT)}" for glob in FILES for file in ROOT.glob(glob)}
@@ -68,7 +68,7 @@ def test_the_wheel_has_the_service_in_one_folder_and_needs_what_serves(wheel):
 
 
 def test_what_is_installed_serves_a_workspace_in_the_working_directory(tasks, here, tmp_path):
-    assert f"Task service {schemas.VERSION}, last migration 00" in run(tasks, "version", **here)
+    assert f"Task service {settings.VERSION}, last migration 00" in run(tasks, "version", **here)
     assert "/enroll/" in run(tasks, "init", **here)
     command = [tasks, "serve", "-b", "127.0.0.1:0", "--threads", "4"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **here) as server, ending(server):
@@ -90,5 +90,5 @@ def test_what_is_installed_serves_a_workspace_for_tests_in_the_folder_of_another
 def test_the_changelog_begins_with_this_version():
     headings = re.findall("(?m)^## (.+)", (ROOT / "CHANGELOG.md").read_text())
     released = [heading for heading in headings if heading != "Unreleased"]
-    assert released[0].split()[0] == schemas.VERSION
+    assert released[0].split()[0] == settings.VERSION
     assert all(re.fullmatch(r"[\d.]+ \(\d{4}-\d\d-\d\d\)", heading) for heading in released)

@@ -14,7 +14,7 @@ from receivers import ACCEPTED, OK, Hostile, Proxy, certificates, dribble, send,
 from standardwebhooks.webhooks import Webhook
 from test_metrics import scrape
 
-import schemas
+import settings
 import webhooks
 
 PROFILE = {"id", "full_name", "email", "role"}
@@ -118,7 +118,7 @@ def test_a_call_has_these_headers_and_signatures(server, owner, task, receiver):
     headers = {name.lower(): text for name, text in call.headers.items()}
     signature = hmac.new(SECRET.encode(), call.body, hashlib.sha256).hexdigest()
     sent = {"x-service-signature": signature, "x-service-event": "task.updated"}
-    sent |= {"content-type": "application/json", "user-agent": f"task-service/{schemas.VERSION}"}
+    sent |= {"content-type": "application/json", "user-agent": f"task-service/{settings.VERSION}"}
     assert headers | sent | {"webhook-id": call.event["id"]} == headers
     assert abs(int(headers["webhook-timestamp"]) - time.time()) < 30
     assert re.fullmatch("[0-9a-f-]{36}", headers["x-service-delivery"])
