@@ -1,4 +1,4 @@
-"""Reads the exports of other programs as lines of an import; `programs.toml` says where each keeps what."""
+"""Reads the exports of other programs as lines of an import; `exports.toml` says where each keeps what."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ from parts.transfer import Dates, Line, Report, Words
 from repeat import next_dates
 from times import local, now
 
-PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
+PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("exports.toml").read_text())
 OTHERS = {"status", "labels", "external_id", "id", "number"}  # fields with rules of their own
 FIELDS = [name for name in transfer.IMPORTED if name not in OTHERS]
 # The fields that a later export clears, if its program has them and a task has none.
