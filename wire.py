@@ -24,7 +24,6 @@ from urllib.parse import quote, urlsplit
 
 import werkzeug
 from marshmallow import Schema, ValidationError
-from peewee import CompositeKey, ForeignKeyField, IntegerField, TextField
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
@@ -34,20 +33,7 @@ from werkzeug.wsgi import get_input_stream
 import limits
 import schemas
 import strictjson
-from database import (
-    DATABASE_ERRORS,
-    Base,
-    EncodedJSONField,
-    JSONField,
-    Row,
-    db,
-    deletion_of_some,
-    digest,
-    is_outage,
-    placeholder,
-    statement,
-    to_json,
-)
+from database import DATABASE_ERRORS, Row, db, digest, is_outage, to_json
 from errors import (
     ApiError,
     BadBody,
@@ -63,7 +49,7 @@ from errors import (
     Unsupported,
 )
 from lists import NAMED
-from members import KEY_PREFIX, SCOPES, ApiKey, Transaction, permit
+from members import KEY_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
 from metrics import OTHER, figures
 from models import Task, write
 from schemas import API, API_VERSION
@@ -570,7 +556,7 @@ class operation:
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
                     arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
             run = partial(self.run, view, transaction, **arguments)
-            data = StoredAnswer.run_once(transaction, *repeatable, self.status, run) if repeatable else run()
+            data = answer_once(transaction, *repeatable, self.status, run) if repeatable else run()
             for event, task in transaction.also:
                 emit(transaction, event, {"task": task})
         if transaction.deliveries or transaction.left_to_sweeper:
@@ -677,44 +663,17 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-class StoredAnswer(Base):
-    """The response to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
-
-    api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
-    idempotency_key = TextField()
-    request = TextField()  # a digest of path and body
-    status = IntegerField()
-    headers = JSONField()
-    data = EncodedJSONField()
-    created_at = TextField(index=True)
-
-    DAY = 86400.0  # seconds
-
-    class Meta:
-        primary_key = CompositeKey("api_key", "idempotency_key")
-
-    @statement
-    def by_key(cls: Any):
-        is_this = cls.idempotency_key == placeholder("idempotency_key")
-        is_kept = cls.created_at > placeholder("after")
-        return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
-
-    @classmethod
-    def run_once(
-        cls, transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
-    ) -> Row:
-        """Run the view and store its answer, or return the answer that is stored. Raises `KeyReused`."""
-        current, named = request(), {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
-        if stored := cls.by_key.one(**named, after=now(-cls.DAY)):
-            if stored["request"] != fingerprint:
-                raise KeyReused("this Idempotency-Key was used with another path or body; use a new key")
-            current.success_status = stored["status"]
-            current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
-            return stored["data"]
-        answer: Row = {"data": run(), "status": status, "headers": current.success_headers}
-        cls.replace_row.run(**named, **answer, request=fingerprint, created_at=transaction.at)
-        return answer["data"]
-
-    @statement
-    def delete_old(cls: Any):
-        return deletion_of_some(cls, cls.created_at < placeholder("before"))
+def answer_once(
+    transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
+) -> Row:
+    """Run the view and store its answer, or return the answer that is stored. Raises `KeyReused`."""
+    current, named = request(), {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
+    if stored := StoredAnswer.by_key.one(**named, after=now(-StoredAnswer.DAY)):
+        if stored["request"] != fingerprint:
+            raise KeyReused("this Idempotency-Key was used with another path or body; use a new key")
+        current.success_status = stored["status"]
+        current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
+        return stored["data"]
+    answer: Row = {"data": run(), "status": status, "headers": current.success_headers}
+    StoredAnswer.replace_row.run(**named, **answer, request=fingerprint, created_at=transaction.at)
+    return answer["data"]

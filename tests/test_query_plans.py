@@ -12,13 +12,12 @@ from app import parts
 from database import Base, Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import _page, _total
-from members import Activity, ApiKey, Invitation
+from members import Activity, ApiKey, Invitation, StoredAnswer
 from models import Blocker, Milestone, Task
 from outbox import Delivery, Webhook
 from parts.agents import Claims
 from parts.feeds import MADE, OBJECTS, activities
 from parts.inbox import DUE, NOTICED, WORK, Notice
-from wire import StoredAnswer
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
 DONE = "completed_since status touched_since"
