@@ -64,6 +64,8 @@ PARTS: tuple[str, ...] = (
     "resources",  # milestones, meetings and whiteboards: make and change them
     "attachments",  # the files of tasks
     "batches",  # many tasks at once, tasks of other programs, copies, labels
+    "order",  # the order of tasks by hand
+    "blockers",  # tasks that block others
     "agents",  # claims, questions, and the next date of a task that repeats
     "inbox",  # notifications and Today
     "feeds",  # the history, changes and events
@@ -75,7 +77,7 @@ PARTS: tuple[str, ...] = (
     "mail",  # sign-in links and digests
     "prometheus",  # the figures
     "doctor",  # a command: what is wrong
-    "files",  # commands: import and export
+    "files",  # commands: import and export; needs blockers
     "demo",  # a command: a believable workspace
     "throwaway",  # a command: a server for the tests of other programs
 )

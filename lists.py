@@ -15,7 +15,7 @@ from peewee import SQL, Case, Query, Select, fn
 from database import PAGE_BYTES, Row, Statement, caseless, fold, placeholder, rowid
 from errors import Gone
 from members import ApiKey, Member
-from models import PRIORITIES, Blocker, Comment, Project, Task, TaskCount, each
+from models import PRIORITIES, Comment, Project, Task, TaskCount, each
 from times import now
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
@@ -63,8 +63,7 @@ FILTERS: dict[str, Any] = {
     "touched_since": fn.UNLIKELY(Task.updated_at >= placeholder("touched_since")),
     "ready": _is_waiting
     & (Task.status == "todo")  # lets SQLite choose an index by status too
-    & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
-    & ~fn.EXISTS(Blocker.of(Task.number, SQL("1"))),
+    & (Task.start_date.is_null() | (Task.start_date <= placeholder("now"))),
     # The changes that follow a time and an id, in their order.
     "after": (Task.updated_at >= placeholder("after"))
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),

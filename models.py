@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from peewee import (
     JOIN,
@@ -76,7 +76,7 @@ PROJECT_STATUSES = ("active", "archived")
 Changed = tuple[Row, Row]  # a task and its changes: `{field: [old, new]}`
 
 MAX_BLOCKERS = 20  # tasks that block one task
-MAX_BLOCKING = 100  # characters of their titles in an event
+FIRST_RANK = 5_000_000_000  # with as much room before it as after it
 MAX_CALENDAR = 1000  # tasks in a calendar
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
 
@@ -346,9 +346,10 @@ class Milestone(Resource):
         cls.remove(transaction, id)
 
 
-def refuse(*fields: str) -> NoReturn:
-    """Raise `Invalid` for fields that only a part accepts."""
-    raise Invalid(*((field, "is not accepted") for field in fields))
+def refuse(*fields: str) -> None:
+    """Raise `Invalid` for the fields, if any, that only a part accepts."""
+    if fields:
+        raise Invalid(*((field, "is not accepted") for field in fields))
 
 
 class NoNotices:
@@ -369,9 +370,36 @@ class NoQuestions:
 
     @staticmethod
     def commented(_transaction: Transaction, task: Row, _comment: Row, question: bool) -> tuple:
-        if question:
-            refuse("question")
+        refuse(*["question"] * question)
         return task, {}, set(), set()
+
+
+class NoOrder:
+    """The order of tasks: by their numbers. parts/order.py moves tasks by hand."""
+
+    @staticmethod
+    def changes(_transaction: Transaction, _task: Row, fields: Row) -> Row:
+        refuse(*fields.keys() & {"after", "before"})
+        return {}
+
+
+class NoBlockers:
+    """The tasks that block a task: none. parts/blockers.py has others, with the same methods."""
+
+    shown = staticmethod(lambda *_, **__: fn.JSON(SQL("'[]'")))
+    shortened = staticmethod(lambda task: task)
+    blocked_by = affected_by = staticmethod(lambda *_: [])
+    notify_free = staticmethod(lambda *_: None)
+
+    @staticmethod
+    def of_new(_number: int, references: list[int | str] | None) -> list[Row]:
+        refuse(*["blocked_by"] * bool(references))
+        return []
+
+    @staticmethod
+    def changes(_transaction: Transaction, _task: Row, fields: Row) -> Row:
+        refuse(*fields.keys() & {"blocked_by"})
+        return {}
 
 
 class Task(Entity):
@@ -399,7 +427,7 @@ class Task(Entity):
     repeat = TextField(null=True)  # the rule (repeat.py) for the task that follows when this one is done
     repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
     repeats = IntegerField(null=True)  # the number of the task that this one followed
-    rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits of a decimal number; see `Rank`
+    rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits of a decimal number; see parts/order.py
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -413,6 +441,8 @@ class Task(Entity):
     notices: ClassVar[Any] = NoNotices
     claims: ClassVar[Any] = NoClaims
     questions: ClassVar[Any] = NoQuestions
+    order: ClassVar[Any] = NoOrder
+    blockers: ClassVar[Any] = NoBlockers
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -424,7 +454,7 @@ class Task(Entity):
     @classmethod
     def shown_columns(cls) -> list:
         """Return the columns of a task in answers and events; the last are the open tasks that block it."""
-        return [*columns(cls, *HIDDEN), Blocker.shown(cls.number).alias("blocked_by")]
+        return [*columns(cls, *HIDDEN), cls.blockers.shown(cls.number).alias("blocked_by")]
 
     @classmethod
     def next_number(cls) -> int:
@@ -440,6 +470,11 @@ class Task(Entity):
         rowids = cls.select(rowid(cls)).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
         shown = [cls.id, cls.number, cls.title, cls.due_date, cls.created_at, cls.updated_at]
         return cls.in_order(rowids.limit(MAX_CALENDAR), shown)
+
+    @staticmethod
+    def last_rank(number: int) -> str:
+        """Return the rank of a new task with this number, which is the last task."""
+        return f"{FIRST_RANK + number:010d}"
 
     @statement
     def by_number(cls: Any):
@@ -519,22 +554,6 @@ class Task(Entity):
         return [{"label": label, "count": counts[label]} for label in sorted(counts, key=fold)]
 
     @statement
-    def rank_after(cls: Any):
-        follows = (cls.rank > placeholder("rank")) & (cls.id != placeholder("id"))
-        return cls.select(cls.rank).where(follows).order_by(cls.rank).limit(1)
-
-    @statement
-    def rank_before(cls: Any):
-        precedes = (cls.rank < placeholder("rank")) & (cls.id != placeholder("id"))
-        return cls.select(cls.rank).where(precedes).order_by(cls.rank.desc()).limit(1)
-
-    @statement
-    def ranked_between(cls: Any):
-        is_between = (cls.rank > placeholder("low")) & (cls.rank < placeholder("high"))
-        rows = cls.select(cls.id, cls.number, cls.title, cls.version, cls.project)
-        return rows.where(is_between, cls.id != placeholder("id")).order_by(cls.rank)
-
-    @statement
     def by_external_id(cls: Any):
         return cls.select(cls.id).where(cls.external_id == placeholder("external_id"))
 
@@ -600,8 +619,8 @@ class Task(Entity):
         return (
             cls.select(
                 *cls.shown_columns(),
-                Blocker.shown(cls.number, is_open=False).alias("done_blockers"),
-                Blocker.shown(cls.number, reverse=True).alias("blocks"),
+                cls.blockers.shown(cls.number, is_open=False).alias("done_blockers"),
+                cls.blockers.shown(cls.number, reverse=True).alias("blocks"),
                 cls.comment_count(),
                 next_number.alias("next_number"),
                 fn.EXISTS(attachments).alias("attachments"),
@@ -655,11 +674,9 @@ class Task(Entity):
         }
         cls._check_dates({}, row)
         row["number"] = row["number"] or cls.next_number()
-        row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])  # the last one
+        row["rank"] = row["rank"] or cls.last_rank(row["number"])
         cls.insert_row.run(**row)
-        row["blocked_by"] = []
-        if blocked_by:
-            row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
+        row["blocked_by"] = cls.blockers.of_new(row["number"], blocked_by)
         cls.record(transaction, "created", row)
         made = ["assignee_id", "status"] + ["description"] * (not row["repeats"] and not is_copy)
         cls._notify(transaction, row, {name: [None, row[name]] for name in made})
@@ -767,8 +784,8 @@ class Task(Entity):
         `Invalid` as `add` does, and `PreconditionFailed` if the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
-        ranked = Rank.changes(transaction, stored, fields)
-        blocked = Blocker.changes(transaction, stored, fields)
+        ranked = cls.order.changes(transaction, stored, fields)
+        blocked = cls.blockers.changes(transaction, stored, fields)
         fields = fields | {name: fields[name] or DEFAULTS[name] for name in DEFAULTS.keys() & fields}
         if "labels" in fields:
             fields["labels"] = cls.spelled(transaction, fields["labels"])
@@ -801,7 +818,7 @@ class Task(Entity):
             cls.set_columns(id, **new, **hidden)
         task = stored | new
         if blocked:
-            task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
+            task["blocked_by"] = cls.blockers.replace_all(task["number"], blocked["blocked_by"][1])
         if not changes:  # the history does not show ranks
             cls.record(transaction, "updated", task | {"is_hidden": 1})
             return task, {}
@@ -813,7 +830,7 @@ class Task(Entity):
         Task.notices.settle(transaction, task, changes)
         cls._notify(transaction, task, changes)
         if is_completed:
-            Blocker.notify_free(transaction, task, Blocker.blocked_by(stored))
+            cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
             if planned["repeat"] and transaction.notifies:
                 cls._add_next(transaction, task, planned["repeat"])
                 task = cls.stored(id)  # ranking the next task may have changed this one's rank
@@ -863,7 +880,7 @@ class Task(Entity):
         if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
             fields["assignee_id"] = None  # this task was claimed, not assigned
         fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
-        fields |= Rank.changes(transaction, {"id": "", "rank": ""}, {"after": task["number"]})
+        fields |= cls.order.changes(transaction, {"id": "", "rank": ""}, {"after": task["number"]})
         cls.add(transaction, **fields)
 
     @classmethod
@@ -935,7 +952,7 @@ class Task(Entity):
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
         """Delete the task with its comments and attachments; return it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
-        blocked = Blocker.blocked_by(task)
+        blocked = cls.blockers.blocked_by(task)
         cls.delete_row.run(id=id)
         cls._removed(transaction, task, blocked)
         transaction.also.append(("task.deleted", task))
@@ -947,7 +964,7 @@ class Task(Entity):
         is_among = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
         delete = Statement(cls.delete().where(is_among))
         while tasks := cls.some_with(cls.project, project_id):
-            blocked = [Blocker.blocked_by(task) for task in tasks]
+            blocked = [cls.blockers.blocked_by(task) for task in tasks]
             delete.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
                 cls._removed(transaction, task, numbers)
@@ -958,7 +975,7 @@ class Task(Entity):
         """Record the deletion of a task that blocks, or as long as it was open has blocked, these tasks."""
         cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
         if task["status"] != "done":
-            Blocker.notify_free(transaction, task, blocked)
+            cls.blockers.notify_free(transaction, task, blocked)
 
     @classmethod
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
@@ -1021,191 +1038,6 @@ def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
         Member.remove(transaction, id)
     yield from Task.claims.given_up(transaction, id)
     yield from Task.clear(transaction, Task.assignee, id)
-
-
-class Rank:
-    """The place of each task in the one order by hand of all tasks; each list shows a part of that order.
-
-    A rank is a text of digits: ten for a whole number, and any others for its decimals, so there is a rank
-    between any two. The ranks of new tasks are whole, and rise with the tasks' numbers.
-    """
-
-    FIRST = 5_000_000_000  # with as much room before it as after it
-    DIGITS = 10
-    MAX = 40  # digits; before a rank gets more, `spread` shortens its neighbours
-
-    @classmethod
-    def whole(cls, value: int) -> str:
-        return f"{value:0{cls.DIGITS}d}"
-
-    @classmethod
-    def between(cls, low: str, high: str) -> str:
-        """Return a short rank between two others."""
-        digits, least, most = cls.DIGITS, 0, 0
-        while most - least < 2:
-            least, most = (int(rank[:digits].ljust(digits, "0")) for rank in (low, high))
-            digits += 1
-        return f"{(least + most) // 2:0{digits - 1}d}".rstrip("0").ljust(cls.DIGITS, "0")
-
-    @classmethod
-    def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
-        """Take `after` or `before` out of the fields; return the new `rank`, or nothing if the task is there.
-
-        The task goes directly after or before the task that the field names: after null it is the first of
-        all, before null the last. Raises `Invalid`.
-        """
-        side = "after" if "after" in fields else "before"
-        if side not in fields:
-            return {}
-        reference = fields.pop(side)
-        id, beside = task["id"], None
-        if reference is not None:
-            other = Task.stored(Task.referred([reference], side)[0]["id"])
-            if other["id"] == id:
-                return {}
-            beside = other["rank"]
-        low = beside if side == "after" else Task.rank_before.value(rank=beside or "~", id=id)
-        high = beside if side == "before" else Task.rank_after.value(rank=beside or "", id=id)
-        if (low or "") < task["rank"] < (high or "~"):  # it is there already
-            return {}
-        if not low:
-            return {"rank": cls.whole(int(str(high)[: cls.DIGITS]) - 1)}
-        rank = cls.between(low, high or cls.whole(int(low[: cls.DIGITS]) + 1))
-        if len(rank) > cls.MAX:
-            cls.spread(transaction, task, low[: cls.DIGITS])
-            return cls.changes(transaction, task | {"rank": ""}, {side: reference})  # it may be another's now
-        return {"rank": rank}
-
-    @classmethod
-    def spread(cls, transaction: Transaction, task: Row, whole: str) -> None:
-        """Give the other tasks between this whole rank and the next one short ranks, in their order."""
-        rows = Task.ranked_between.all(low=whole, high=cls.whole(int(whole) + 1), id=task["id"])
-        digits = len(str(len(rows))) + 2
-        for index, row in enumerate(rows, 1):
-            rank = whole + f"{index * 10**digits // (len(rows) + 1):0{digits}d}".rstrip("0")
-            Task.set_columns(row["id"], rank=rank, version=row["version"] + 1, updated_at=transaction.at)
-            Task.record(transaction, "updated", row | {"is_hidden": 1})
-
-
-class Blocker(Base):
-    """A task and another one that blocks it, as long as the other is open."""
-
-    task = ForeignKeyField(Task, column_name="task_number", on_delete="CASCADE", index=False)
-    blocker = ForeignKeyField(Task, column_name="blocker_number", on_delete="CASCADE")
-
-    SEEN = "(SELECT COUNT(*) FROM task WHERE number IN (task_number, blocker_number)) = 2"
-
-    class Meta:
-        primary_key = CompositeKey("task", "blocker")
-        without_rowid = True
-
-    @classmethod
-    def of(cls, number: Any, *selected: Any, is_open: bool = True, reverse: bool = False) -> Query:
-        """Return a SELECT of the open, or the done, tasks that block this task number, as a JSON array.
-
-        With `reverse` it selects the tasks that this one blocks. `selected` replaces the array.
-        """
-        task, other = (cls.blocker, cls.task) if reverse else (cls.task, cls.blocker)
-        blocking = Task.alias("blocking")
-        shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}
-        array = fn.JSON_GROUP_ARRAY(json_object(shown))
-        rows = cls.select(*selected or [array]).join(blocking, on=(other == blocking.number))
-        has_status = (blocking.status != "done") if is_open else (blocking.status == "done")
-        return rows.where(task == number, has_status)
-
-    @classmethod
-    def shown(cls, number: Any, *, is_open: bool = True, reverse: bool = False) -> Any:
-        """Return the column of these tasks, which are looked up only for a task that has any: few have."""
-        has_some = fn.EXISTS(cls.select(SQL("1")).where((cls.blocker if reverse else cls.task) == number))
-        if reverse:  # a done task blocks nothing
-            has_some &= Task.is_open
-        return fn.JSON(Case(None, [(has_some, cls.of(number, is_open=is_open, reverse=reverse))], "[]"))
-
-    @statement
-    def stored_numbers(cls: Any):
-        return cls.select(cls.blocker.alias("number")).where(cls.task == placeholder("number"))
-
-    @statement
-    def delete_rows(cls: Any):
-        return cls.delete().where(cls.task == placeholder("number"))
-
-    @statement
-    def blocked(cls: Any):
-        return cls.select(cls.task.alias("number")).where(cls.blocker == placeholder("number"))
-
-    @classmethod
-    def blocked_by(cls, task: Row) -> list[int]:
-        """Return the numbers of the tasks that this one blocks, or as long as it was open has blocked."""
-        return [row["number"] for row in cls.blocked.all(number=task["number"])]
-
-    @statement
-    def free(cls: Any):
-        """The open ones among the tasks with these numbers that no open task blocks."""
-        given, is_free = Task.number.in_(each("numbers")), ~fn.EXISTS(cls.of(Task.number, SQL("1")))
-        return Task.select(Task.id, Task.assignee).where(given, Task.is_open, is_free)
-
-    @classmethod
-    def notify_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
-        """Notify the assignees of the tasks that this one has blocked and that no task blocks any more."""
-        for free in cls.free.all(numbers=numbers) if numbers else ():
-            text = f"#{task['number']} {task['title']}"
-            if free["assignee_id"] and Member.sees(Member.stored(free["assignee_id"]), task["project_id"]):
-                Task.notices.notify(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
-
-    @statement
-    def affected(cls: Any):
-        """The tasks with the numbers `:released`, and the tasks that the ones numbered `:blocking` block."""
-        blocked = cls.select(cls.task).where(cls.blocker.in_(each("blocking")))
-        return Task.select(Task.id).where(Task.number.in_(blocked) | Task.number.in_(each("released")))
-
-    @statement
-    def above(cls: Any):
-        """The tasks with these numbers, the tasks that block them, and so on."""
-        above = each("numbers").cte("above", recursive=True, columns=("number",))
-        above = above.union(cls.select(cls.blocker).join(above, on=(cls.task == above.c.number)))
-        return Select([above], [above.c.number.alias("number")]).with_cte(above)
-
-    @staticmethod
-    def numbers(references: list[int | str]) -> list[int]:
-        """Return the numbers of tasks that are given by number or id. Raises `Invalid`."""
-        return sorted({row["number"] for row in Task.referred(references, "blocked_by.{}")})
-
-    @staticmethod
-    def shortened(task: Row) -> Row:
-        """Return the task as events show it, with shortened titles of the tasks that block it."""
-        shortened = [row | {"title": row["title"][:MAX_BLOCKING]} for row in task["blocked_by"]]
-        return task | {"blocked_by": shortened}
-
-    @classmethod
-    def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
-        """Take `blocked_by` out of the fields, and return the change: the numbers before, and the new ones.
-
-        The result is empty without the field, and if it names exactly the blockers that are shown, or all
-        that are stored. Raises `Invalid` for references that do not exist, and for a task that waits for this
-        one itself.
-        """
-        if "blocked_by" not in fields:
-            return {}
-        old = [blocker["number"] for blocker in task["blocked_by"]]
-        new = cls.numbers(fields.pop("blocked_by") or [])
-        stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
-
-        def is_awaited(*numbers: int) -> bool:
-            if numbers not in transaction.above:
-                transaction.above[numbers] = {row["number"] for row in cls.above.all(numbers=list(numbers))}
-            return task["number"] in transaction.above[numbers]
-
-        if set(new).difference(stored) and is_awaited(*new):
-            waiting = next(filter(is_awaited, new))
-            raise Invalid(("blocked_by", f"#{waiting} waits for #{task['number']} itself"))
-        return {"blocked_by": [old, new]} if new not in (old, stored) else {}
-
-    @classmethod
-    def replace_all(cls, number: int, blockers: list[int]) -> list[Row]:
-        """Let these tasks block the task with this number; return its column `blocked_by`."""
-        cls.delete_rows.run(number=number)
-        cls.insert_row.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
-        return Task.stored(Task.id_of(number))["blocked_by"]
 
 
 def newest_of(rows: list[Row], limit: int, *, more: bool = False) -> tuple[list[Row], Row]:

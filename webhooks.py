@@ -38,7 +38,7 @@ from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import ApiKey, Invitation, Member, Transaction
 from metrics import figures
-from models import Blocker, Changed, write
+from models import Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
 from settings import VERSION, signing_key, without_paths
 from store import open_lock_file, optimize
@@ -280,7 +280,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     """
     id = "evt_" + transaction.new_id().replace("-", "")
     if "task" in data:
-        data = data | {"task": Blocker.shortened(data["task"])}
+        data = data | {"task": Task.blockers.shortened(data["task"])}
     event = {
         "id": id,
         "event": name,

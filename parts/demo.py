@@ -17,7 +17,7 @@ from commands import cli, fetch_actor, in_database
 from database import Row
 from meetings import Meeting, Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Rank, Task
+from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Task
 from parts.inbox import Notice
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
@@ -162,7 +162,7 @@ class Demonstration:
                 "assignee_id": assignee_id,
                 "id": transaction.new_id(),
                 "number": start + number - 1,
-                "rank": Rank.whole(Rank.FIRST + start + number - 1),
+                "rank": Task.last_rank(start + number - 1),
                 "status": status,
                 "labels": [],
                 "label_keys": "",

@@ -15,7 +15,7 @@ from errors import Gone
 from lists import OTHER_PROJECTS
 from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
-from models import Blocker, Comment, Milestone, Project, Task, each, newest_of
+from models import Comment, Milestone, Project, Task, each, newest_of
 from outbox import Event
 from parts.inbox import INBOX, Notice
 from schemas import (
@@ -168,8 +168,7 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
             blocking.append(entry["number"])
         if fields.get("project_id", [""])[0] is None:  # the viewer did not see the task before
             come.append(entry["entity_id"])
-    affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
-    for row in affected:
+    for row in Task.blockers.affected_by(blocking, released):
         changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
     for row in Comment.of_tasks.all(ids=come) if come else ():
         changed.setdefault(("comment", row["id"]), entries[-1] | {"action": "updated"})

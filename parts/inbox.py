@@ -27,7 +27,7 @@ from database import (
 from lists import FILTERS
 from meetings import Meeting
 from members import Activity, ApiKey, Member, Transaction, check_references, profile
-from models import MAX_LISTED, Blocker, Comment, Project, Task, each, newest_of, write
+from models import MAX_LISTED, Comment, Project, Task, each, newest_of, write
 from schemas import (
     API,
     WAIT,
@@ -234,7 +234,7 @@ class Notice(Identified):
         if over:
             run(tasks=[task["id"]], over=[*OF_STATE] if status == "done" else over)
         if old == "done":
-            blocked = Blocker.affected.all(blocking=[task["number"]], released=[])
+            blocked = Task.blockers.affected_by([task["number"]], [])
             run(tasks=[row["id"] for row in blocked], over=["unblocked"])
 
     @classmethod

@@ -23,7 +23,8 @@ import times
 from database import Row, Statement, caseless, columns, digest, json_object, placeholder, to_json
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
-from models import HIDDEN, Attachment, AttachmentContent, Blocker, Comment, Milestone, Project, Task
+from models import HIDDEN, Attachment, AttachmentContent, Comment, Milestone, Project, Task
+from parts.blockers import Blocker
 from parts.resources import MilestoneInput
 from schemas import ProjectInput, TaskInput, _made, _named, _person, _task, _time
 from settings import read_file

@@ -13,11 +13,13 @@ from database import Base, Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import _page, _total
 from members import Activity, ApiKey, Invitation, StoredAnswer
-from models import Blocker, Milestone, Task
+from models import Milestone, Task
 from outbox import Delivery, Webhook
 from parts.agents import Claims
+from parts.blockers import Blocker
 from parts.feeds import MADE, OBJECTS, activities
 from parts.inbox import DUE, NOTICED, WORK, Notice
+from parts.order import Rank
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
 DONE = "completed_since status touched_since"
@@ -93,7 +95,7 @@ READS = [
     (Notice, "mark_read_of_task", "notice_unread (member_id=? AND task_id=?)"),
     (Notice, "delete_old", "sqlite_autoindex_notice_1 (id<?)"),
     (Claims, "over", "task_claimed"),
-    *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
+    *((Rank, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Task, "of_calendar", "task_assignee_due (assignee_id=?"),
     (Notice, "due_soon", "task_overdue"),
     (ApiKey, "revoke_oldest", "api_key_open (member_id=?)"),

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 from harness import NOBODY, fault
 
-from models import Rank
+from models import Task
+from parts.order import Rank
 
 
 def put(owner, task, **place):
@@ -103,7 +104,7 @@ def test_a_task_in_the_way_of_the_ranks_of_a_full_gap_gets_another_one(owner, ta
 
 
 def test_a_rank_is_between_any_two():
-    random, ranks = Random(1), [Rank.whole(Rank.FIRST + number) for number in range(3)]
+    random, ranks = Random(1), [Task.last_rank(number) for number in range(3)]
     for _ in range(2000):
         place = random.randrange(1, len(ranks))
         ranks.insert(place, Rank.between(*ranks[place - 1 : place + 1]))
