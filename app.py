@@ -59,8 +59,9 @@ CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; 
 # The additions to the core, in the order of registration: a line and a module of parts/ each. The core
 # imports none of them. A part may import the parts above it, and only these.
 PARTS: tuple[str, ...] = (
+    "sessions",  # of browsers: the cookie, signing in and out
     "openapi",  # the document of the API
-    "page",  # the page for people, its sessions, and the pages of links and of the document
+    "page",  # the page for people, and the pages of links and of the document
     "resources",  # milestones, meetings and whiteboards: make and change them
     "attachments",  # the files of tasks
     "batches",  # many tasks at once, tasks of other programs, copies, labels
@@ -197,10 +198,11 @@ class Service(Flask):
     url_rule_class = MatchingRule  # half of a start's time
     has_errands = False  # server.py sets it where a sweeper runs
     rate_limit: limits.RateLimit | None = None  # requests per minute, by member
-    link_limit = limits.RateLimit(20, 3600)  # sign-in links by mail, by client address
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
+        # Finds the key in a session's cookie; without the part `sessions`, only API keys sign in.
+        self.session_key: Callable[[Request], str | None] = lambda current: None
         # The lists that `register` of a part adds to, besides blueprints.
         self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
         self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by the beginnings of paths

@@ -13,12 +13,10 @@ import select
 import socket
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial, wraps
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -53,7 +51,6 @@ from members import KEY_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permi
 from metrics import OTHER, figures
 from models import Task, write
 from schemas import API, API_VERSION
-from settings import port_of
 from times import new_request_id, now
 from webhooks import deliver, emit
 
@@ -72,12 +69,6 @@ BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
 # The request ------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8)
-def session_cookie(base_url: str) -> str:
-    """Return the name of the session cookie, with the port: browsers send a cookie to all ports of a host."""
-    return f"tasks_session_{port_of(base_url)}"
 
 
 class Request(werkzeug.Request):
@@ -115,32 +106,12 @@ class Request(werkzeug.Request):
         """The client's address; behind `server.trusted_proxies` the one that the proxies report."""
         return without_port(self.environ.get("REMOTE_ADDR", ""))
 
-    @property
-    def proxy_user(self) -> str:
-        """The e-mail address that a proxy has signed in, from `server.sign_in_header`; "" for nobody.
-
-        The header counts if the connection comes from `server.sign_in_networks`, whatever X-Forwarded-For
-        says, or from a unix socket.
-        """
-        server, sock = self.config["SERVER"], self.environ.get("gunicorn.socket")
-        said = self.headers.get(server["sign_in_header"] or "", "")
-        with contextlib.suppress(UnicodeError):  # proxies write UTF-8, which WSGI passes on as latin-1
-            text = said.encode("latin-1").decode()
-            # NFC would make another address of it: the Kelvin sign would become a K.
-            said = text if unicodedata.is_normalized("NFC", text) else said
-        if not said or sock is None or sock.family == socket.AF_UNIX:
-            return said if sock else ""
-        before = self.environ.get("werkzeug.proxy_fix.orig", self.environ)  # ProxyFix changes REMOTE_ADDR
-        address = ip_address(before["REMOTE_ADDR"])
-        address = getattr(address, "ipv4_mapped", None) or address
-        return said if any(address in each.network for each in server["sign_in_networks"]) else ""
-
     def authenticate(self) -> Row:
         """Return the member whose key is in the header `Authorization`, or else in the session's cookie.
 
         Raises `Unauthorized`.
         """
-        if "HTTP_AUTHORIZATION" not in self.environ and (key := self.session_key()):
+        if "HTTP_AUTHORIZATION" not in self.environ and (key := self.app.session_key(self)):
             return self.identify(key, "session")
         scheme, _, key = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
@@ -154,40 +125,6 @@ class Request(werkzeug.Request):
             invalid = "the API key does not exist, has expired or was revoked"
             raise Unauthorized(invalid if kind == "key" else "the session has ended; sign in again")
         return self.caller
-
-    def session_key(self) -> str | None:
-        """Return the key in the session's cookie, or None unless one of our own pages makes the request.
-
-        Browsers also send the cookie with requests that pages on other ports of the host make.
-        """
-        if not self.in_api or "HTTP_COOKIE" not in self.environ:
-            return None
-        site, mode = self.headers.get("Sec-Fetch-Site"), self.headers.get("Sec-Fetch-Mode")
-        if site is not None:
-            is_typed = site == "none" and mode == "navigate" and self.method == "GET"
-            is_ours = site == "same-origin" or is_typed
-        elif self.origin is not None:
-            is_ours = self.has_own_origin()
-        else:  # a page of another origin cannot send this header: we answer no preflight
-            is_ours = "X-Requested-With" in self.headers
-        return self.cookies.get(session_cookie(self.config["SERVER"]["base_url"])) if is_ours else None
-
-    @property
-    def base_origin(self) -> str:
-        """The origin of `base_url`, as browsers write it."""
-        url = urlsplit(self.config["SERVER"]["base_url"].lower())
-        default = {"http": ":80", "https": ":443"}[url.scheme]
-        return f"{url.scheme}://{url.netloc.removesuffix(default)}"
-
-    def has_own_origin(self) -> bool:
-        """Return whether a page under `base_url`, or at the address in use, sent this request."""
-        return self.origin in (self.base_origin, f"{self.scheme}://{self.headers.get('Host', '').lower()}")
-
-    def is_foreign_form(self) -> bool:
-        """Return whether a page of another origin sent this form."""
-        if site := self.headers.get("Sec-Fetch-Site"):
-            return site in ("cross-site", "same-site")
-        return self.origin is not None and not self.has_own_origin()
 
     def read(self, limit: int, seconds: float) -> bytes:
         """Read the body, once: at most `limit` bytes, within `seconds`.

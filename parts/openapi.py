@@ -18,8 +18,9 @@ from app import parts
 from database import Row, to_json
 from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
+from parts.sessions import session_cookie
 from schemas import API, API_VERSION, Choice, Shown, Strict
-from wire import Response, operation, request, session_cookie
+from wire import Response, operation, request
 
 api = Blueprint("openapi", __name__, url_prefix=API)
 

@@ -1,4 +1,4 @@
-"""The page for people: its frame and files, the pages of links and documents, and sessions of browsers."""
+"""The page for people: its frame and files, the pages of links and documents, and the sign-in by a proxy."""
 
 import gzip
 import secrets
@@ -12,21 +12,21 @@ from typing import Any
 import flask_swagger_ui
 from flask import Blueprint, render_template
 from marshmallow import ValidationError
-from werkzeug.http import dump_cookie
 from werkzeug.utils import send_from_directory
 
 import schemas
 from app import accept_invitation
 from commands import HOME
 from database import Row
-from errors import ApiError, Conflict, Forbidden, Gone, NotFound, TooMany
+from errors import ApiError, Forbidden, Gone, NotFound
 from members import FRESH_SECONDS, ApiKey, Invitation, Member, Transaction
 from models import write
 from parts.openapi import form_schemas
-from schemas import API, KeyShown, MemberInput, MemberShown, Strict, Text, answer_with
-from times import now, seconds_since
+from parts.sessions import is_foreign_form, proxy_user, session_cookie, start_session_of
+from schemas import API
+from times import now
 from webhooks import local_time
-from wire import Response, operation, request, root_path, session_cookie
+from wire import Response, operation, request, root_path
 
 api = Blueprint("page", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
@@ -70,32 +70,6 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
 OF_A_LINK: Row = {"gives": "text/html", "reads": "nothing", "role": None}
 
 
-class SessionInput(Strict):
-    api_key = Text(255, required=True)
-
-    EXAMPLE = {"api_key": "tms_…"}
-
-
-MAIL_LINK = MemberInput(only=["email"])
-# The cookie contains the secret.
-SessionShown = answer_with("Session", secret=True, member=MemberShown, key=KeyShown)
-ASKED = answer_with("Asked", email=str)
-
-
-def set_session_cookie(key: str, expires_at: str) -> None:
-    """Set the cookie with a session's key, which neither scripts nor other sites can read."""
-    request().success_headers["Set-Cookie"] = dump_cookie(
-        session_cookie(request().config["SERVER"]["base_url"]),
-        key,
-        max_age=max(0, -round(seconds_since(expires_at))),
-        path=root_path() or "/",
-        secure=request().base_origin.startswith("https:"),
-        httponly=True,
-        sync_expires=False,
-        samesite="Strict",
-    )
-
-
 @pages.get("/enroll/<string:token>")
 @operation(**OF_A_LINK, raises=(Gone,))
 def show_enrollment(token: str) -> Response:
@@ -112,7 +86,7 @@ def show_enrollment(token: str) -> Response:
 @operation(**OF_A_LINK, status=303, raises=(Forbidden, Gone), headers=("Location", "Set-Cookie"))
 def join(transaction: Transaction, token: str) -> Response:
     """Use an enrollment or sign-in link: start a session, and redirect to the board."""
-    if request().is_foreign_form():  # login CSRF: the victim would work as another member
+    if is_foreign_form(request()):  # login CSRF: the victim would work as another member
         raise Forbidden("a page of another site has sent this form; open the link itself")
     accept_invitation(transaction, token)
     start_session_of(transaction)
@@ -174,32 +148,9 @@ def show_static_file(version: str, name: str) -> Any:
     return sent
 
 
-# Signs in a browser's User-Agent, and the names that people know; the first sign found counts.
-BROWSERS = {"Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox"}
-BROWSERS |= {"FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari"}
-SYSTEMS = {"iPhone": "iPhone", "iPad": "iPad", "Android": "Android", "CrOS": "ChromeOS"}
-SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
-
-
-@api.post("/session")
-@operation(SessionInput(), SessionShown, status=201, role=None, headers=("Set-Cookie",))
-def start_session(transaction: Transaction, api_key: str) -> Row:
-    """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
-    transaction.actor = request().identify(api_key)
-    request().app.count(request())
-    return start_session_of(transaction)
-
-
-def start_session_of(transaction: Transaction) -> Row:
-    """Start a session for the actor. Its key is in the cookie and nowhere else."""
-    key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
-    set_session_cookie(secret, key["expires_at"])
-    return {"member": Member.shown(key["member"]["id"]), "key": key}
-
-
 def sign_in_by_proxy() -> Response | None:
     """Start or renew the session of the proxy's user; return a page to show instead of the board, if any."""
-    current, email = request(), request().proxy_user
+    current, email = request(), proxy_user(request())
     if not email or current.method == "HEAD":
         return None
     with suppress(ValidationError):
@@ -221,37 +172,6 @@ def sign_in_by_proxy() -> Response | None:
         else:
             start_session_of(transaction)
     return None
-
-
-def browser_name(agent: str) -> str:
-    """Return a short name for a browser, such as "Firefox on Linux"."""
-    browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
-    system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
-    return f"{browser} on {system}" if system else browser
-
-
-@api.post("/session/link")
-@operation(MAIL_LINK, ASKED, status=202, role=None, raises=(Conflict, TooMany))
-def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
-    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
-    if not Invitation.is_mailed:
-        raise Conflict("this server sends no mail; ask an owner or admin for a link")
-    if not (verdict := request().app.link_limit.hit(request().client_address)).allowed:
-        raise TooMany(verdict.seconds)
-    Invitation.asked.add(email)
-    return {"email": email}
-
-
-@api.delete("/session")
-@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), scope="read")
-def end_session(transaction: Transaction, made: str = "false") -> Row:
-    """Sign out: end the cookie's session; made=true also revokes what was made in it. A key gets a 409."""
-    if "HTTP_AUTHORIZATION" in request().environ:
-        raise Conflict("the key in the Authorization header is not a session; revoke it by DELETE /keys/:id")
-    id = transaction.actor["key_id"]
-    ApiKey.end(transaction, id, made == "true")
-    set_session_cookie("", transaction.at)
-    return {"id": id, "revoked": True}
 
 
 @api.get("/docs")

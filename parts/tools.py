@@ -26,6 +26,7 @@ from database import Row, caseless, digest, fold, to_json
 from errors import ApiError, BadBody, TooMany, either
 from members import ROLES, SCOPES
 from models import PRIORITIES, STATUSES
+from parts.sessions import base_origin
 from schemas import API
 from settings import VERSION
 from times import local
@@ -105,7 +106,7 @@ def _as_rpc_error(error: ApiError) -> RPCError:
 def _check_head(request: Request) -> None:
     """Check origin and method. Another site's page must not use the key of a local client."""
     origin = request.origin
-    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != request.base_origin:
+    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != base_origin(request):
         raise RPCError(403, INVALID_REQUEST, "requests from pages of this origin are not accepted")
     if request.method != "POST":
         raise RPCError(405, INVALID_REQUEST, "the method must be POST", headers={"Allow": "POST"})

@@ -12,7 +12,7 @@ from test_members import demoted, invite, join_with, removed, token_of, with_key
 
 from members import SESSION_DAYS, ApiKey, Member
 from models import write
-from parts.page import browser_name
+from parts.sessions import browser_name
 from times import now
 
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"

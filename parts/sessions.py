@@ -1,0 +1,176 @@
+"""Sessions of browsers: their cookie, and how they start and end; the address that a proxy has signed in."""
+
+import socket
+import unicodedata
+from contextlib import suppress
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import Blueprint
+from werkzeug.http import dump_cookie
+
+import schemas
+from database import Row
+from errors import Conflict, TooMany
+from limits import RateLimit
+from members import ApiKey, Invitation, Member, Transaction
+from schemas import API
+from settings import port_of
+from times import seconds_since
+from wire import Request, operation, request, root_path
+
+api = Blueprint("sessions", __name__, url_prefix=API)
+link_limit = RateLimit(20, 3600)  # sign-in links by mail, by client address
+
+
+def register(app: Any) -> None:
+    app.register_blueprint(api)
+    app.session_key = session_key
+
+
+@lru_cache(maxsize=8)
+def session_cookie(base_url: str) -> str:
+    """Return the name of the session cookie, with the port: browsers send a cookie to all ports of a host."""
+    return f"tasks_session_{port_of(base_url)}"
+
+
+def session_key(current: Request) -> str | None:
+    """Return the key in the session's cookie, or None unless one of our own pages makes the request.
+
+    Browsers also send the cookie with requests that pages on other ports of the host make.
+    """
+    if not current.in_api or "HTTP_COOKIE" not in current.environ:
+        return None
+    site, mode = current.headers.get("Sec-Fetch-Site"), current.headers.get("Sec-Fetch-Mode")
+    if site is not None:
+        is_typed = site == "none" and mode == "navigate" and current.method == "GET"
+        is_ours = site == "same-origin" or is_typed
+    elif current.origin is not None:
+        is_ours = has_own_origin(current)
+    else:  # a page of another origin cannot send this header: we answer no preflight
+        is_ours = "X-Requested-With" in current.headers
+    return current.cookies.get(session_cookie(current.config["SERVER"]["base_url"])) if is_ours else None
+
+
+def base_origin(current: Request) -> str:
+    """Return the origin of `base_url`, as browsers write it."""
+    url = urlsplit(current.config["SERVER"]["base_url"].lower())
+    default = {"http": ":80", "https": ":443"}[url.scheme]
+    return f"{url.scheme}://{url.netloc.removesuffix(default)}"
+
+
+def has_own_origin(current: Request) -> bool:
+    """Return whether a page under `base_url`, or at the address in use, sent this request."""
+    return current.origin in (
+        base_origin(current),
+        f"{current.scheme}://{current.headers.get('Host', '').lower()}",
+    )
+
+
+def is_foreign_form(current: Request) -> bool:
+    """Return whether a page of another origin sent this form."""
+    if site := current.headers.get("Sec-Fetch-Site"):
+        return site in ("cross-site", "same-site")
+    return current.origin is not None and not has_own_origin(current)
+
+
+def proxy_user(current: Request) -> str:
+    """Return the e-mail address that a proxy has signed in, from `server.sign_in_header`; "" for nobody.
+
+    The header counts if the connection comes from `server.sign_in_networks`, whatever X-Forwarded-For
+    says, or from a unix socket.
+    """
+    server, sock = current.config["SERVER"], current.environ.get("gunicorn.socket")
+    said = current.headers.get(server["sign_in_header"] or "", "")
+    with suppress(UnicodeError):  # proxies write UTF-8, which WSGI passes on as latin-1
+        text = said.encode("latin-1").decode()
+        # NFC would make another address of it: the Kelvin sign would become a K.
+        said = text if unicodedata.is_normalized("NFC", text) else said
+    if not said or sock is None or sock.family == socket.AF_UNIX:
+        return said if sock else ""
+    before = current.environ.get("werkzeug.proxy_fix.orig", current.environ)  # ProxyFix changes REMOTE_ADDR
+    address = ip_address(before["REMOTE_ADDR"])
+    address = getattr(address, "ipv4_mapped", None) or address
+    return said if any(address in each.network for each in server["sign_in_networks"]) else ""
+
+
+class SessionInput(schemas.Strict):
+    api_key = schemas.Text(255, required=True)
+
+    EXAMPLE = {"api_key": "tms_…"}
+
+
+MAIL_LINK = schemas.MemberInput(only=["email"])
+# The cookie contains the secret.
+SessionShown = schemas.answer_with("Session", secret=True, member=schemas.MemberShown, key=schemas.KeyShown)
+ASKED = schemas.answer_with("Asked", email=str)
+
+
+def set_session_cookie(key: str, expires_at: str) -> None:
+    """Set the cookie with a session's key, which neither scripts nor other sites can read."""
+    request().success_headers["Set-Cookie"] = dump_cookie(
+        session_cookie(request().config["SERVER"]["base_url"]),
+        key,
+        max_age=max(0, -round(seconds_since(expires_at))),
+        path=root_path() or "/",
+        secure=base_origin(request()).startswith("https:"),
+        httponly=True,
+        sync_expires=False,
+        samesite="Strict",
+    )
+
+
+# Signs in a browser's User-Agent, and the names that people know; the first sign found counts.
+BROWSERS = {"Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox"}
+BROWSERS |= {"FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari"}
+SYSTEMS = {"iPhone": "iPhone", "iPad": "iPad", "Android": "Android", "CrOS": "ChromeOS"}
+SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
+
+
+@api.post("/session")
+@operation(SessionInput(), SessionShown, status=201, role=None, headers=("Set-Cookie",))
+def start_session(transaction: Transaction, api_key: str) -> Row:
+    """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
+    transaction.actor = request().identify(api_key)
+    request().app.count(request())
+    return start_session_of(transaction)
+
+
+def start_session_of(transaction: Transaction) -> Row:
+    """Start a session for the actor. Its key is in the cookie and nowhere else."""
+    key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
+    set_session_cookie(secret, key["expires_at"])
+    return {"member": Member.shown(key["member"]["id"]), "key": key}
+
+
+def browser_name(agent: str) -> str:
+    """Return a short name for a browser, such as "Firefox on Linux"."""
+    browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
+    system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
+    return f"{browser} on {system}" if system else browser
+
+
+@api.post("/session/link")
+@operation(MAIL_LINK, ASKED, status=202, role=None, raises=(Conflict, TooMany))
+def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
+    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
+    if not Invitation.is_mailed:
+        raise Conflict("this server sends no mail; ask an owner or admin for a link")
+    if not (verdict := link_limit.hit(request().client_address)).allowed:
+        raise TooMany(verdict.seconds)
+    Invitation.asked.add(email)
+    return {"email": email}
+
+
+@api.delete("/session")
+@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), scope="read")
+def end_session(transaction: Transaction, made: str = "false") -> Row:
+    """Sign out: end the cookie's session; made=true also revokes what was made in it. A key gets a 409."""
+    if "HTTP_AUTHORIZATION" in request().environ:
+        raise Conflict("the key in the Authorization header is not a session; revoke it by DELETE /keys/:id")
+    id = transaction.actor["key_id"]
+    ApiKey.end(transaction, id, made == "true")
+    set_session_cookie("", transaction.at)
+    return {"id": id, "revoked": True}
