@@ -804,18 +804,6 @@ class ApiKey(Credential):
             Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
     @statement
-    def revoke_calendar(cls: Any):
-        """Revoke the key in a member's calendar link."""
-        return cls.revoke_where(cls.member == placeholder("member_id"), cls.scope == CALENDAR)
-
-    @classmethod
-    def link_calendar(cls, transaction: Transaction) -> str:
-        """Return a new key for the actor's calendar link; revoke an earlier one. `limit_of` limits it."""
-        cls.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at)
-        expires_at = cls.limit_of(transaction.actor)
-        return cls.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)[1]
-
-    @statement
     def revoke_with_sessions(cls: Any):
         """Revoke a key, and the sessions that were started with it."""
         return cls.revoke_where((cls.id == placeholder("id")) | (cls.started_with == placeholder("id")))

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 import werkzeug
 from flask import Blueprint
 
 import limits
-from database import Row, db
+from database import Row, Statement, db, placeholder
 from errors import not_found
 from meetings import Meeting
 from members import CALENDAR, ApiKey, Transaction
@@ -86,19 +87,27 @@ CalendarShown = answer_with("Calendar", secret=True, url=str)
 CalendarRevokedShown = answer_with("CalendarRevoked", revoked=bool)
 
 
+@cache
+def revocation() -> Statement:
+    """Return the UPDATE that revokes the key in a member's calendar link."""
+    return Statement(ApiKey.revoke_where(ApiKey.member == placeholder("member_id"), ApiKey.scope == CALENDAR))
+
+
 @api.post("/calendar")
 @operation(gives=CalendarShown, status=201)
 def link_calendar(transaction: Transaction) -> Row:
     """Make the link of your calendar, which is shown only here. It replaces the old link."""
-    key, base_url = ApiKey.link_calendar(transaction), request().config["SERVER"]["base_url"]
-    return {"url": f"{base_url}/calendar/{key}.ics"}
+    revocation().run(member_id=transaction.actor["id"], now=transaction.at)
+    expires_at = ApiKey.limit_of(transaction.actor)
+    _, key = ApiKey.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)
+    return {"url": f"{request().config['SERVER']['base_url']}/calendar/{key}.ics"}
 
 
 @api.delete("/calendar")
 @operation(gives=CalendarRevokedShown)
 def unlink_calendar(transaction: Transaction) -> Row:
     """Revoke the link of your calendar, if there is one."""
-    return {"revoked": ApiKey.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
+    return {"revoked": revocation().run(member_id=transaction.actor["id"], now=transaction.at) > 0}
 
 
 @pages.get("/calendar/<string:key>.ics")
