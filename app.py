@@ -76,6 +76,7 @@ PARTS: tuple[str, ...] = (
     "chats",  # webhooks to Slack and Discord
     "listen",  # a command: events, posted to a program here
     "mail",  # sign-in links and digests
+    "backups",  # commands: copy and restore the database
     "prometheus",  # the figures
     "doctor",  # a command: what is wrong
     "files",  # commands: import and export; needs blockers

@@ -384,35 +384,3 @@ def deliver_command() -> None:
 def exit_on_sigterm() -> None:
     """Make SIGTERM raise `SystemExit`, so that `finally` blocks delete incomplete files."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-
-
-@cli.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@in_database
-def backup_command(file: Path) -> None:
-    """Copy the database to FILE, even while the server runs.
-
-    FILE must not exist yet. It appears when the copy is complete and checked; only its owner can read it.
-    """
-    if os.path.exists(file):  # `Path.exists` raises in a folder that must not be entered
-        raise click.ClickException(f"{file} exists; name another file")
-    exit_on_sigterm()
-    store.backup(file)
-    click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
-
-
-@cli.command()
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@with_appcontext
-@as_click_errors(database.BadDatabase)
-def restore_command(file: Path) -> None:
-    """Replace the database with the backup FILE.
-
-    Stop the server before. The replaced database is kept beside the new one. A backup of an older
-    version is upgraded when the server starts.
-    """
-    check_user()
-    exit_on_sigterm()
-    if old := store.restore(file):
-        click.echo(f"The replaced database is now {old}.")
-    click.echo(f"{database.db.database} is restored; start the server.")

@@ -1,4 +1,4 @@
-"""The file of the database: create, upgrade, check, lock, copy and restore it."""
+"""The file of the database: create, upgrade, lock and copy it."""
 
 import errno
 import fcntl
@@ -6,19 +6,15 @@ import logging
 import os
 import secrets
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
-from peewee import SqliteDatabase
 from playhouse.migrations import Runner
 
-from database import DATABASE_ERRORS, LOCK_SECONDS, BadDatabase, db, disk_hint, prepared_files
+from database import DATABASE_ERRORS, BadDatabase, db, disk_hint, prepared_files
 from errors import Unavailable
-from times import now, seconds_since
 
 SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
 # Each is applied once, in the order of their numbers. A released migration is never changed. A migration
@@ -35,7 +31,7 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
     """
     path = Path(db.database)
     prepared_files.pop(db.database, None)  # `restore` may have replaced the file
-    with _as_bad_database(path), ExitStack() as turn:
+    with as_bad_database(path), ExitStack() as turn:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_RDONLY)
         turn.callback(os.close, folder)
@@ -51,7 +47,7 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db.connect(reuse_if_open=True)
         runner = Runner(db, str(MIGRATIONS))
-        pending, applied = _migration_names(path, runner)
+        pending, applied = migration_names(path, runner)
         if pending and applied:
             if locks is None:
                 lock_server().close()  # an older server must not go on writing
@@ -74,31 +70,6 @@ def _check_log(path: Path) -> None:
         )
 
 
-def integrity_problems() -> list[str]:
-    """Return a line for each wrong page, reference or index, with what to do. Raises `BadDatabase`."""
-    if _migration_names(Path(db.database), Runner(db, str(MIGRATIONS)))[0]:
-        raise BadDatabase(f"{db.database} is of an older version; start the server, which upgrades it")
-    try:
-        integrity = db.execute_sql("PRAGMA integrity_check(10)").fetchall()
-    except DATABASE_ERRORS:  # an unreadable page has ended the check: ask only for the first problem
-        integrity = db.execute_sql("PRAGMA quick_check(1)").fetchall()
-    problems = [message.splitlines()[-1] for (message,) in integrity if message != "ok"]
-    if problems:  # the references of a damaged database cannot be read
-        return [f"the database is damaged: {problem}; restore a backup" for problem in problems]
-    for table, _, parent, _ in db.execute_sql("PRAGMA foreign_key_check"):
-        remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
-        problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
-    made = "SELECT type || ' ' || name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql > ''"
-    with SqliteDatabase(":memory:") as fresh:
-        Runner(fresh, str(MIGRATIONS)).up()
-        present, expected = dict(db.execute_sql(made)), dict(fresh.execute_sql(made))
-    for name, sql in sorted(expected.items() - present.items(), key=str):
-        drop = f"DROP {name}; " if name in present else ""
-        remedy = f"execute in sqlite3: {drop}{sql}" if sql else "restore a backup"
-        problems.append(f"the {name} is missing or another one; {remedy}")
-    return problems
-
-
 def optimize() -> None:
     """Update the statistics from which SQLite chooses indexes, in about 20 ms.
 
@@ -112,7 +83,7 @@ def optimize() -> None:
         db.execute_sql("ANALYZE sqlite_schema")  # reads the statistics again
 
 
-def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
+def migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
     """Return the names of the pending and of the applied migrations. Raises `BadDatabase`."""
     steps = runner.status()
     pending = [step.name for step in steps if not step.applied]
@@ -125,7 +96,7 @@ def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def _as_bad_database(path: Path) -> Iterator[None]:
+def as_bad_database(path: Path) -> Iterator[None]:
     """Turn errors of the file at this path into `BadDatabase`, in one line that names the path."""
     try:
         yield
@@ -153,7 +124,7 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     Raises `BadDatabase` if another process prevents it, or if there is no database, unless it `may_be_new`.
     """
     path = Path(db.database)
-    with _as_bad_database(path):
+    with as_bad_database(path):
         if not may_be_new:
             _check_log(path)
             if is_missing():
@@ -173,7 +144,7 @@ def lock_server() -> IO[str]:
 
 def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
     """Lock a file beside the database until this process and its forks have closed it or ended."""
-    with _as_bad_database(Path(db.database)):
+    with as_bad_database(Path(db.database)):
         file = open_lock_file(Path(f"{db.database}.{suffix}"))
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
@@ -183,55 +154,19 @@ def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
     return file
 
 
-def backups() -> Path:
-    """Return the folder beside the database that is searched for copies; it may be a link."""
-    return Path(db.database).with_name("backups")
-
-
-def backup_age() -> float | None:
-    """Return the seconds since the newest `*.db` was written into `backups`; None without a backup."""
-    written = []
-    with suppress(OSError):  # the folder cannot be read
-        for file in backups().glob("*.db"):
-            with suppress(OSError):  # it was deleted meanwhile
-                written.append(file.stat().st_mtime)
-    return max(time.time() - max(written), 0.0) if written else None
-
-
-def database_age() -> float:
-    """Return the seconds since the first migration was applied, which made the database."""
-    ((made_at,),) = db.read("SELECT MIN(applied) FROM schema_migration", {})
-    return max(seconds_since(made_at), 0.0)
-
-
 def backup(target: Path) -> None:
     """Copy the database while it is in use. The copy contains every write that was committed before.
 
     Raises `BadDatabase` if the copy cannot be written or the database is damaged.
     """
     path = Path(db.database)
-    with _as_bad_database(path):
+    with as_bad_database(path):
         connection = db.connection()
-    with _as_bad_database(target):
-        _copy(path, connection, target)
+    with as_bad_database(target):
+        copy_database(path, connection, target)
 
 
-@contextmanager
-def copied() -> Iterator[None]:
-    """Run the body on a copy of the database, which is deleted at the end; other writers need not wait."""
-    path = db.database
-    with TemporaryDirectory(prefix="tasks-") as folder:
-        backup(Path(folder) / "tasks.db")
-        db.disconnect()
-        db.init(f"{folder}/tasks.db", timeout=LOCK_SECONDS)
-        try:
-            yield
-        finally:
-            db.disconnect()
-            db.init(path, timeout=LOCK_SECONDS)
-
-
-def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
+def copy_database(source: Path, connection: sqlite3.Connection, target: Path) -> None:
     """Copy a database to `target`, a file that appears when it is complete. Only its owner can read it."""
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -246,50 +181,3 @@ def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
     finally:
         for suffix in ("", "-journal"):
             Path(f"{partial}{suffix}").unlink(missing_ok=True)
-
-
-def restore(source: Path) -> Path | None:
-    """Replace the database with a copy of `source`; return the new path of the replaced database.
-
-    Raises `BadDatabase`, and changes nothing, while the database is in use, and if `source` is damaged,
-    empty, of a newer version, or of another program.
-    """
-    path = Path(db.database)
-    new = path.with_name(f".{path.name}.restored-{secrets.token_hex(4)}")
-    with closing(lock_database(alone=True, may_be_new=True)), _as_bad_database(source):
-        if not source.is_file():  # SQLite would wait for somebody to write to a pipe
-            raise BadDatabase(f"{source} is not a regular file")
-        try:
-            with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                _copy(source, connection, new)
-            with SqliteDatabase(str(new)) as copy:
-                _, applied = _migration_names(source, Runner(copy, str(MIGRATIONS)))
-            if not applied:
-                raise BadDatabase(f"{source} is empty")
-            aside = _set_aside(path)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
-    return aside
-
-
-def _set_aside(path: Path) -> Path | None:
-    """Link the database under a second name, which is returned; None if there is no database.
-
-    Its log is merged before, unless it is damaged. A log that remains gets the second name too: SQLite
-    would apply it to the next database at this path.
-    """
-    aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")
-    exists = path.exists()
-    if exists:
-        try:
-            with closing(sqlite3.connect(path)) as database:
-                database.execute("PRAGMA journal_mode = DELETE")  # merges the log; fails while it is in use
-        except sqlite3.Error as error:
-            if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                raise BadDatabase(f"{path} is in use; stop what uses it") from error
-        os.link(path, aside)
-    for suffix in ("-wal", "-shm", "-journal"):
-        if (part := Path(f"{path}{suffix}")).exists():
-            part.replace(f"{aside}{suffix}")
-    return aside if exists else None

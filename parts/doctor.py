@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 from flask import current_app
+from peewee import SqliteDatabase
+from playhouse.migrations import Runner
 
 import database
 import gateway
@@ -17,12 +19,13 @@ import members
 import models
 import schemas
 import settings
-import store
 import times
 from commands import NO_OWNER, about, cli, in_database
 from outbox import Delivery, Webhook
+from parts import backups
 from settings import Unset, exposed_secrets
 from startup import check_webhooks
+from store import MIGRATIONS, migration_names
 
 BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
 LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
@@ -73,11 +76,38 @@ def doctor() -> None:
     click.echo(f"{database.db.database} and its configuration are in order.")
 
 
+def integrity_problems() -> list[str]:
+    """Return a line for each wrong page, reference or index, with what to do. Raises `BadDatabase`."""
+    if migration_names(Path(database.db.database), Runner(database.db, str(MIGRATIONS)))[0]:
+        raise database.BadDatabase(
+            f"{database.db.database} is of an older version; start the server, which upgrades it"
+        )
+    try:
+        integrity = database.db.execute_sql("PRAGMA integrity_check(10)").fetchall()
+    except database.DATABASE_ERRORS:  # an unreadable page has ended the check: ask only for the first problem
+        integrity = database.db.execute_sql("PRAGMA quick_check(1)").fetchall()
+    problems = [message.splitlines()[-1] for (message,) in integrity if message != "ok"]
+    if problems:  # the references of a damaged database cannot be read
+        return [f"the database is damaged: {problem}; restore a backup" for problem in problems]
+    for table, _, parent, _ in database.db.execute_sql("PRAGMA foreign_key_check"):
+        remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
+        problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
+    made = "SELECT type || ' ' || name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql > ''"
+    with SqliteDatabase(":memory:") as fresh:
+        Runner(fresh, str(MIGRATIONS)).up()
+        present, expected = dict(database.db.execute_sql(made)), dict(fresh.execute_sql(made))
+    for name, sql in sorted(expected.items() - present.items(), key=str):
+        drop = f"DROP {name}; " if name in present else ""
+        remedy = f"execute in sqlite3: {drop}{sql}" if sql else "restore a backup"
+        problems.append(f"the {name} is missing or another one; {remedy}")
+    return problems
+
+
 def database_problems() -> list[str]:
     """Print notes on the database, and return its problems."""
     problems: list[str] = []
     try:
-        problems += store.integrity_problems()
+        problems += integrity_problems()
         if count := models.Attachment.incomplete.value():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not members.Member.active_owners.one():
@@ -99,12 +129,12 @@ def database_problems() -> list[str]:
 
 def backup_problems() -> list[str]:
     """Print the age of the newest backup, or return its problem. A new database needs no backup yet."""
-    folder, age = store.backups(), store.backup_age()
+    folder, age = backups.folder(), backups.age()
     if age is None and os.path.lexists(folder):
         return [f"no backup (*.db) can be seen in {folder}"]
     if age is None:
         text = f"no backup yet; create {folder}, and run {settings.program} backup {folder}/FILE.db"
-        return [text] if store.database_age() >= BACKUP_AGE else []
+        return [text] if backups.age_of_database() >= BACKUP_AGE else []
     text = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
     if age > BACKUP_AGE:
         return [text]

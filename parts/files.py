@@ -1,8 +1,10 @@
 """The commands `import` and `export`, for a workspace's tasks as files."""
 
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 from zoneinfo import ZoneInfo
 
@@ -11,10 +13,26 @@ from flask import current_app
 
 import models
 import schemas
-import store
 import times
 from commands import as_click_errors, as_option, cli, exit_on_sigterm, fetch_actor, folder, in_database
+from database import LOCK_SECONDS, db
 from parts import formats, transfer
+from store import backup
+
+
+@contextmanager
+def copied() -> Iterator[None]:
+    """Run the body on a copy of the database, which is deleted at the end; other writers need not wait."""
+    path = db.database
+    with TemporaryDirectory(prefix="tasks-") as folder:
+        backup(Path(folder) / "tasks.db")
+        db.disconnect()
+        db.init(f"{folder}/tasks.db", timeout=LOCK_SECONDS)
+        try:
+            yield
+        finally:
+            db.disconnect()
+            db.init(path, timeout=LOCK_SECONDS)
 
 
 def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -67,7 +85,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
             raise ValueError(schemas.plain(f"{error}{formats.suggestion(text, program)}")) from error
         imported = transfer.Import(lines, report, former, **more)
     exit_on_sigterm()
-    target = nullcontext() if apply and not report.problems else store.copied()
+    target = nullcontext() if apply and not report.problems else copied()
     with target, suppress(click.Abort), models.write(actor) as transaction:
         imported.store(transaction)
         if report.problems:

@@ -26,8 +26,8 @@ from metrics import (
     figures,
 )
 from outbox import Delivery, Webhook
+from parts import backups
 from settings import VERSION, without_paths
-from store import backup_age, database_age
 from times import now, seconds_since
 from wire import Response, authorize, operation, request
 
@@ -88,7 +88,7 @@ def _lines(cells: list[float]) -> Iterator[str]:
         yield from _single(f"{name}_bytes", "gauge", f"Size of {path.name}.", size)
     free = shutil.disk_usage(Path(db.database).parent).free
     yield from _single("disk_free_bytes", "gauge", "Space left on the disk of the database.", free)
-    age = database_age() if (copied := backup_age()) is None else copied
+    age = backups.age_of_database() if (copied := backups.age()) is None else copied
     yield from _single("backup_age_seconds", "gauge", "Age of the newest backup, or of the database.", age)
 
 
