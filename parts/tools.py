@@ -33,7 +33,7 @@ from times import local
 from wire import Request, Response, as_api_error, thread
 
 PATHS = ("/mcp", "/mcp/")
-LEGACY_VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")  # oldest first
+LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # oldest first
 MODERN_VERSIONS = ("2026-07-28",)
 SUPPORTED = (*MODERN_VERSIONS, *LEGACY_VERSIONS[::-1])  # newest first
 META = "io.modelcontextprotocol/"
@@ -222,13 +222,17 @@ def _call_tool(request: Request, params: Row) -> Row:
         return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
-# Each method with its versions.
+# Each method with its versions. Some clients ask for prompts and resources that were never announced.
+ALL_VERSIONS = LEGACY_VERSIONS + MODERN_VERSIONS
 METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
     "initialize": (_initialize, LEGACY_VERSIONS),
     "ping": (lambda request, params: {}, LEGACY_VERSIONS),
     "server/discover": (_discover, MODERN_VERSIONS),
-    "tools/list": (_list_tools, LEGACY_VERSIONS + MODERN_VERSIONS),
-    "tools/call": (_call_tool, LEGACY_VERSIONS + MODERN_VERSIONS),
+    "tools/list": (_list_tools, ALL_VERSIONS),
+    "tools/call": (_call_tool, ALL_VERSIONS),
+    "prompts/list": (lambda request, params: {"prompts": []}, ALL_VERSIONS),
+    "resources/list": (lambda request, params: {"resources": []}, ALL_VERSIONS),
+    "resources/templates/list": (lambda request, params: {"resourceTemplates": []}, ALL_VERSIONS),
 }
 
 

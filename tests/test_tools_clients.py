@@ -70,7 +70,9 @@ def test_the_official_client_uses_every_tool_and_stays_connected_after_errors(se
             assert (await use(client, "find_tasks", project=name, status="done"))["total"] == 1
             assert (await use(client, "get_project", project=name))["statistics"]["done"] == 1
             assert "upcoming" in await use(client, "list_meetings")
-            wrong = (client.call_tool("no_such_tool", {}), client.list_resources(), client.get_prompt("x"))
+            assert (await client.list_prompts()).prompts == (await client.list_resources()).resources == []
+            assert (await client.list_resource_templates()).resource_templates == []
+            wrong = (client.call_tool("no_such_tool", {}), client.read_resource("x:y"), client.get_prompt("x"))
             for call in wrong:
                 with pytest.raises(MCPError) as failure:
                     await call

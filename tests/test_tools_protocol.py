@@ -161,7 +161,7 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
 
 def test_initialize_agrees_on_a_version(server):
     """Any version in the header of a client that begins so is accepted."""
-    for asked in (*tools.LEGACY_VERSIONS, "2024-11-05", MODERN, "soon", None, []):
+    for asked in (*tools.LEGACY_VERSIONS, MODERN, "soon", None, []):
         answered = asked if asked in tools.LEGACY_VERSIONS else LEGACY
         body = message("initialize", protocolVersion=asked, capabilities={})
         for headers in ({}, *({"MCP_Protocol_Version": one} for one in (MODERN, "2099-01-01", LEGACY))):
@@ -181,14 +181,28 @@ def test_results_say_in_the_stateless_era_alone_that_they_are_complete(server):
     assert said == [("complete", "private")] * 2 + [("complete", None)]
     for result in (found, called):
         assert set(result["_meta"][f"{META}serverInfo"]) == {"name", "version"}
-    assert found["supportedVersions"] == [MODERN, "2025-11-25", "2025-06-18", "2025-03-26"]
+    assert found["supportedVersions"] == [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
     assert (found["capabilities"], found["ttlMs"] > 0) == ({"tools": {}}, True)
+
+
+def test_prompts_and_resources_are_empty_lists(server):
+    """Some clients ask for them, although they are not announced, and drop a server that fails."""
+    for method, name in (
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ):
+        for version in (*tools.LEGACY_VERSIONS, None):
+            headers = {"MCP_Protocol_Version": version} if version else {}
+            assert result_of(exchange(server, message(method), **headers)) == {name: []}
+        result = result_of(exchange_modern(server, method))
+        assert (result[name], result["resultType"], result["ttlMs"] > 0) == ([], "complete", True)
 
 
 def test_an_error_has_a_status_in_the_stateless_era_alone(server):
     """Clients of the older era take any other than 200 for the end of the connection."""
     for method, params, status, code in (
-        *((method, {}, 404, -32601) for method in ("no/such", "resources/list")),
+        *((method, {}, 404, -32601) for method in ("no/such", "resources/read")),
         *((CALL, params, 400, -32602) for params in ({"name": "no_such_tool"}, {})),
         *((CALL, {"name": "list_meetings", "arguments": wrong}, 400, -32602) for wrong in ([1], "x")),
     ):
@@ -235,7 +249,7 @@ def test_an_unknown_version_is_told_the_known_ones(server):
     for version in (LEGACY, "2099-01-01", "x"):
         answer = exchange_modern(server, "tools/list", version=version)
         assert error_of(answer) == (400, -32022, 7)
-        supported = [MODERN, "2025-11-25", "2025-06-18", "2025-03-26"]
+        supported = [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
         assert answer.json()["error"]["data"] == {"supported": supported, "requested": version}
 
 
@@ -244,7 +258,7 @@ def test_a_header_of_another_version_than_an_older_one_is_refused_without_meta(s
     body = message(method, name="list_meetings")
     for given in (body, message(method, _meta=5), message(method, _meta={"progressToken": 1})):
         assert error_of(exchange(server, given, MCP_Protocol_Version=MODERN)) == (400, -32020, 7)
-        for version in ("2099-01-01", "2024-11-05", "x", ""):
+        for version in ("2099-01-01", "2024-10-07", "x", ""):
             answer = exchange(server, given, MCP_Protocol_Version=version)
             assert error_of(answer) == (400, -32022, 7)
             assert answer.json()["error"]["data"]["requested"] == version
