@@ -5,7 +5,8 @@ import json
 import pytest
 from harness import NOBODY
 from test_inbox import change, comment, unread
-from test_tools import ask, refused, stored, titles, use
+from test_session import browser, cookie_of, sign_in
+from test_tools import ask, lines, numbers, outcome, refused, stored, titles, use
 from test_tools_clients import tokens
 
 
@@ -94,6 +95,24 @@ def test_the_context_has_five_lines_of_news_which_doing_marks_as_read(bot, owner
     assert line == f"#{task['number']} A task: answered by owner Olga Owner: The second."
 
 
+def test_an_agent_is_not_told_what_it_did_itself(server, owner, task):
+    bot = server.agent("Bot of the recent")
+    comment(owner, task, "Go on")
+    use(bot, "claim_task", task_id=task["number"])
+    recent = use(bot, "get_context")["recent"]
+    assert recent[0].endswith("owner Olga Owner (via bootstrap) created comment A task")
+    assert "Bot of the recent" in use(owner, "get_context")["recent"][0]
+    for priority in ("low", "high", "urgent", "medium", "low"):
+        use(bot, "update_task", task_id=task["number"], priority=priority)
+    assert "recent" not in use(bot, "get_context")
+    # With a key of scope agent in a person's own name, what the person does in the browser is news.
+    page = browser(server, cookie_of(sign_in(server, bot.key)))
+    for _ in range(2):
+        owner.data(page("PATCH", f"/tasks/{task['id']}/details", json={"title": "By the person"}))
+    (line,) = use(bot, "get_context")["recent"]
+    assert line.endswith("member Bot of the recent updated task By the person")
+
+
 @pytest.mark.parametrize("status", ["todo", "in_progress"])
 def test_a_task_sent_back_is_news_until_it_moves_on(bot, owner, task, status):
     use(bot, "claim_task", task_id=task["number"])
@@ -126,19 +145,19 @@ def test_a_word_that_is_close_to_one_that_fits_is_taken_for_that(owner, project)
 
 
 def test_lists_and_booleans_are_taken_as_json_too(owner, project):
-    numbers = [owner.make_task(project)["number"] for _ in range(2)]
-    changed = use(owner, "update_task", task_id=f'[{numbers[0]}, "#{numbers[1]}"]', priority="low")
-    assert [task["number"] for task in changed["done"]] == numbers
-    assert use(owner, "update_task", task_id=f"{numbers[0]}, #{numbers[1]}", priority="low") == changed
+    first, second = both = [owner.make_task(project)["number"] for _ in range(2)]
+    changed = use(owner, "update_task", task_id=f'[{first}, "#{second}"]', priority="low")
+    assert changed == {"done": both}
+    assert use(owner, "update_task", task_id=f"{first}, #{second}", priority="low") == changed
     asked = {"project": project["id"], "q": None, "limit": None}
-    assert len(use(owner, "find_tasks", **asked, ready="true")["tasks"]) == 2
+    assert len(numbers(owner, **asked, ready="true")) == 2
     two = use(owner, "create_task", project=project["id"], title="a", more='[{"title": "b"}]')["done"]
     assert len(two) == 2
     more = ['{"title": "d", "project": null, "labels": null, "blocked_by": "[-1]", "toolCallId": "1"}']
     first, second = use(owner, "create_task", project=project["id"], title="c", more=more)["done"]
-    assert second["blocked_by"] == [first["number"]]
+    assert [row["number"] for row in stored(owner, second)["blocked_by"]] == [first]
     for wrong in ("[1", "{}", "[NaN]", "\ud800["):
-        assert "labels: " in refused(owner, "update_task", task_id=numbers[0], labels=wrong)
+        assert "labels: " in refused(owner, "update_task", task_id=first, labels=wrong)
 
 
 def test_numbers_and_orders_are_taken_as_they_are_meant(owner, project):
@@ -146,11 +165,11 @@ def test_numbers_and_orders_are_taken_as_they_are_meant(owner, project):
         owner.make_task(project, title=priority, priority=priority)
     asked = {"project": project["id"], "sort": "priority"}
     assert titles(owner, **asked) == ["urgent", "high", "low"]
-    assert len(use(owner, "find_tasks", **asked, limit="2")["tasks"]) == 2
-    numbers = [str(row["number"]) for row in use(owner, "find_tasks", **asked)["tasks"]]
-    blockers = [f"#{numbers[0]}", numbers[1]]
-    made = use(owner, "create_task", project=project["id"], title="x", blocked_by=blockers)
-    assert made["blocked_by"] == sorted(map(int, numbers[:2]))
+    assert len(numbers(owner, **asked, limit="2")) == 2
+    first, second, _ = numbers(owner, **asked)
+    made = use(owner, "create_task", project=project["id"], title="x", blocked_by=[f"#{first}", str(second)])
+    blocking = [row["number"] for row in stored(owner, made["number"])["blocked_by"]]
+    assert blocking == sorted([first, second])
     for wrong in ({"sort": "-due_date"}, {"limit": "five"}, {"priority": "asap"}, {"status": "to-day"}):
         assert f"{[*wrong][0]}: must be" in refused(owner, "find_tasks", **wrong)
 
@@ -160,7 +179,7 @@ def test_a_task_with_an_external_id_is_made_once(owner, project):
     made = use(owner, "create_task", title="By mail", **given)
     use(owner, "update_task", task_id=made["number"], title="Another title")
     again = use(owner, "create_task", title="By mail again", **given)
-    assert (again["number"], again["title"], again["already_made"]) == (made["number"], "Another title", True)
+    assert again == outcome(made, already_made=True, now=f"#{made['number']} Another title: todo")
     owner.data(owner.delete(f"/tasks/{made['number']}"))
     new = use(owner, "create_task", title="By mail", **given)
     assert new["number"] > made["number"]
@@ -170,8 +189,7 @@ def test_a_task_with_an_external_id_is_made_once(owner, project):
 def test_tasks_made_or_completed_since_a_time_are_found(owner, project, task):
     owner.data(owner.post(f"/tasks/{task['id']}/complete"))
     asked = {"project": project["id"], "created_since": task["created_at"]}
-    (found,) = use(owner, "find_tasks", **asked)["tasks"]
-    assert found["completed"] == stored(owner, task["id"])["completed_at"][:16] + "Z"
+    assert lines(use(owner, "find_tasks", **asked)["tasks"]) == [f"#{task['number']} A task: done"]
     assert use(owner, "find_tasks", **asked | {"created_since": "2099-01-01"})["total"] == 0
     assert titles(owner, project=project["id"], status="open") == []
 
@@ -209,14 +227,14 @@ def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, own
     more.append({"title": "First", "blocked_by": [-2], "labels": ["x"], "priority": "High"})
     arguments = {"project": "Several", "title": "First", "more": [*more, {"name": "x"}]}
     said = use(bot, "create_task", **arguments)
-    first, second, _ = [task["number"] for task in said["done"]]
-    made = [(task["title"], task.get("blocked_by")) for task in said["done"]]
-    assert made == [("First", None), ("Second", [first]), ("First", [second])]
+    first, second, third = said["done"]
+    made = [stored(owner, number) for number in said["done"]]
+    assert [task["title"] for task in made] == ["First", "Second", "First"]
+    blocking = [[row["number"] for row in task["blocked_by"]] for task in made]
+    assert blocking == [[], [first], [second]]
     assert [refusal.partition(": ")[0] for refusal in said["refused"]] == ["-3", "-4", "-6"]
     assert "blocked_by: -3 was not created before" in said["refused"][1]
-    again = use(bot, "create_task", **arguments)
-    assert {task.pop("already_made") for task in again["done"]} == {True}
-    assert again == said
+    assert use(bot, "create_task", **arguments) == said | {"already_made": [first, second, third]}
     assert len(owner.read("/tasks", project_id=project["id"])["tasks"]) == 3
     assert "at most 20" in refused(bot, "create_task", **arguments | {"more": [{"title": "x"}] * 20})
     assert "each must be an object" in refused(bot, "create_task", **arguments | {"more": ["x"]})
@@ -224,11 +242,12 @@ def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, own
 
 def test_several_tasks_are_changed_by_one_call(bot, owner, project):
     tasks = [owner.make_task(project, metadata={"n": n}) for n in range(2)]
-    numbers = [task["number"] for task in tasks]
+    both = [task["number"] for task in tasks]
     change = {"metadata": {"seen": True}, "labels": ["batch"]}
-    said = use(bot, "update_task", task_id=[*numbers, NOBODY, "x"], **change)
-    assert [(task["number"], task["labels"]) for task in said["done"]] == [(n, ["batch"]) for n in numbers]
-    assert [stored(owner, task["id"])["metadata"]["n"] for task in tasks] == [0, 1]
+    said = use(bot, "update_task", task_id=[*both, NOBODY, "x"], **change)
+    assert said["done"] == both
+    now = [stored(owner, number) for number in both]
+    assert [(task["metadata"]["n"], task["labels"]) for task in now] == [(0, ["batch"]), (1, ["batch"])]
     assert [refusal.partition(":")[0] for refusal in said["refused"]] == [NOBODY, "x"]
-    assert "if_version" in refused(bot, "update_task", task_id=numbers, if_version=1, **change)
-    assert "at most 20" in refused(bot, "update_task", task_id=numbers * 11, **change)
+    assert "if_version" in refused(bot, "update_task", task_id=both, if_version=1, **change)
+    assert "at most 20" in refused(bot, "update_task", task_id=both * 11, **change)

@@ -60,8 +60,8 @@ def test_the_official_client_uses_every_tool_and_stays_connected_after_errors(se
             assert [tool.name for tool in (await client.list_tools()).tools] == NAMES
             await use(client, "create_project", name=name)
             task = await use(client, "create_task", project=name, title="Ünïcödé ✓", assignee="me")
-            assert (await use(client, "claim_task", task_id=task["number"]))["status"] == "in_progress"
-            assert task["title"] == "Ünïcödé ✓"
+            claimed = await use(client, "claim_task", task_id=task["number"])
+            assert (claimed["title"], claimed["status"]) == ("Ünïcödé ✓", "in_progress")
             await use(client, "update_task", task_id=task["number"], status="in_progress", priority="high")
             await use(client, "add_comment", task_id=task["number"], content="Half of it")
             await use(client, "complete_task", task_id=task["number"], comment="All of it")
@@ -72,7 +72,11 @@ def test_the_official_client_uses_every_tool_and_stays_connected_after_errors(se
             assert "upcoming" in await use(client, "list_meetings")
             assert (await client.list_prompts()).prompts == (await client.list_resources()).resources == []
             assert (await client.list_resource_templates()).resource_templates == []
-            wrong = (client.call_tool("no_such_tool", {}), client.read_resource("x:y"), client.get_prompt("x"))
+            wrong = (
+                client.call_tool("no_such_tool", {}),
+                client.read_resource("x:y"),
+                client.get_prompt("x"),
+            )
             for call in wrong:
                 with pytest.raises(MCPError) as failure:
                     await call
@@ -174,9 +178,19 @@ MAILS = [
 
 async def next_task(call):
     """Find the next task, do it, report."""
-    task = (await call("get_context"))["overdue_or_urgent"][0]
-    await call("claim_task", project=task["project"])
+    line = (await call("get_context"))["overdue_or_urgent"][0]
+    await call("claim_task", project=line.partition(" in ")[2].partition(",")[0])
     report = "The offline mode is simpler: it keeps drafts, and sends them when there is a network."
+    await call("complete_task", task_id=line.split()[0], comment=report)
+
+
+async def next_described_task(call):
+    """The same with a description, rules of its project, and what people have said about it."""
+    await call("get_context")
+    task = await call("claim_task", project="Bakery")
+    assert len(task["comments"]) == 3
+    assert "about_project" in task
+    report = "The form now keeps what was typed; the test is in test_order.py. I changed nothing else."
     await call("complete_task", task_id=task["number"], comment=report)
 
 
@@ -188,7 +202,14 @@ async def ten_mails(call):
         await call("create_task", project=project, title=title, description=f"By mail: {title}.", **chosen)
 
 
-async def weekly_report(call):
+async def ten_mails_at_once(call):
+    """Ten e-mails become tasks in one call, each with its words."""
+    mails = [{"title": title, "description": f"{WORDS} It is about: {title}."} for title, *_ in MAILS]
+    done = await call("create_task", project="Website relaunch", **mails[0], more=mails[1:])
+    assert len(done["done"]) == 10
+
+
+async def summary(call):
     """Report finished and late work, and the state of each project."""
     context = await call("get_context")
     week = {"completed_since": "2026-01-01", "sort": "-updated_at", "limit": 15}
@@ -198,14 +219,46 @@ async def weekly_report(call):
         await call("get_project", project=line.partition(":")[0])
 
 
+async def weekly_report(call):
+    """List what was done, is open, is late, and is new: about 170 tasks."""
+    lists = [{"status": "done"}, {"status": "open"}, {"status": "open", "due_before": "2099-01-01"}, {}]
+    found = [await call("find_tasks", **asked, limit=most) for asked, most in zip(lists, MOST, strict=True)]
+    assert sum(len(lines) for one in found for lines in one["tasks"].values()) == sum(MOST)
+
+
+MOST = (44, 50, 29, 50)  # as in a week of the demonstration workspace
+WORDS = "A customer asks for a change before Friday."
+RULES = """Work on a branch of its own. Write a test first, and run all of them before you report. Keep the
+texts plain, and ask before you add a library. Customers see the staging site, so publish nothing there on
+Fridays. Say in your report what you changed, and what you left as it was. Prices have two decimals."""
+DESCRIPTION = """A customer who orders a cake and goes back to the list of cakes loses the message, as typed.
+The form has to keep it until the order is sent, also when the page is loaded again. It is enough to keep it
+in this browser. See that it works without JavaScript as before, and that nothing is kept after the order. The
+page is templates/order.html, and the form is sent to /orders. Add a test for both."""
+SAYINGS = [
+    "I saw it too, with Firefox on a phone. It happens each time when one goes back from the list of cakes.",
+    "Please do not keep the address, only the message. The address is personal, and others use the phone.",
+    "Agreed. Ana said that the old form kept it for a day, which was long enough for everybody who asked.",
+]
+
+
+# The demonstration workspace, with the definitions and the instructions that a model reads before.
+FLOWS = {next_task: 1700, next_described_task: 2000, ten_mails: 2300, ten_mails_at_once: 1500}
+FLOWS |= {summary: 2700, weekly_report: 4000}
+
+
 def test_a_day_costs_few_tokens(launch, capsys):
-    """Of the demonstration workspace, with the definitions and the instructions that a model reads before."""
     server = launch()
-    assert server.flask("seed").returncode == 0
+    assert server.flask("seed", "--seed", "7").returncode == 0
+    owner, agent = server.client(), server.agent("Build agent")
+    project = owner.make_project(name="Bakery", description=RULES)
+    task = owner.make_task(project, title="Keep the message of an order", description=DESCRIPTION)
+    for saying in SAYINGS:
+        owner.make(f"/tasks/{task['id']}/comments", {"content": saying})
 
     async def day(work):
         costs = Counter()
-        async with connected(server) as client:
+        async with connected(server, key=agent.key) as client:
 
             async def call(tool, **arguments):
                 answer = await use(client, tool, **arguments)
@@ -220,8 +273,8 @@ def test_a_day_costs_few_tokens(launch, capsys):
             await work(call)
         return costs
 
-    for work, most in ((next_task, 2000), (weekly_report, 4000), (ten_mails, 3000)):
+    for work, most in FLOWS.items():
         costs = run(day(work))
         with capsys.disabled():
             print(f"\n{work.__doc__} {costs.total()} tokens: {dict(costs)}")
-        assert costs.total() < most
+        assert costs.total() < most, work
