@@ -67,7 +67,8 @@ PARTS: tuple[str, ...] = (
     "batches",  # many tasks at once, tasks of other programs, copies, labels
     "order",  # the order of tasks by hand
     "blockers",  # tasks that block others
-    "agents",  # claims, questions, and the next date of a task that repeats
+    "repeats",  # tasks that follow completed ones by a rule
+    "agents",  # claims and questions
     "inbox",  # notifications and Today
     "feeds",  # the history, changes and events
     "calendar",  # for calendar programs
@@ -79,7 +80,7 @@ PARTS: tuple[str, ...] = (
     "backups",  # commands: copy and restore the database
     "prometheus",  # the figures
     "doctor",  # a command: what is wrong
-    "files",  # commands: import and export; needs blockers
+    "files",  # commands: import and export; needs blockers, repeats and resources
     "demo",  # a command: a believable workspace
     "throwaway",  # a command: a server for the tests of other programs
 )

@@ -4,6 +4,7 @@ Each query is a `statement` of the class that runs it. A method that needs the a
 `Transaction` first. Nothing here knows HTTP.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -60,11 +61,11 @@ from members import (
     sorted_by,
     via,
 )
-from repeat import CHECKBOX, REPEAT_FROM, checkboxes, next_dates
 from times import follow_clock, new_request_id, now
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
+REPEAT_FROM = ("due_date", "completed_at")  # from which the next due date is counted
 MAX_LABELS = 10  # of a task
 DEFAULTS = {"priority": "medium", "repeat_from": REPEAT_FROM[0]}  # of a task, where null is sent
 # The fields that a copy of a task takes over.
@@ -79,6 +80,9 @@ MAX_BLOCKERS = 20  # tasks that block one task
 FIRST_RANK = 5_000_000_000  # with as much room before it as after it
 MAX_CALENDAR = 1000  # tasks in a calendar
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
+
+CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
+CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)")
 
 
 # Writing --------------------------------------------------------------------------------------
@@ -382,6 +386,19 @@ class NoOrder:
         refuse(*fields.keys() & {"after", "before"})
         return {}
 
+    directly_after = staticmethod(lambda *_: {})
+
+
+class NoRules:
+    """The rules by which tasks repeat: none. parts/repeats.py has others, with the same methods."""
+
+    handed_on = staticmethod(lambda *_: {})
+    completed = staticmethod(lambda _transaction, task, _rule: task)
+
+    @staticmethod
+    def check(_rule: str) -> None:
+        raise ValueError("is not accepted")
+
 
 class NoBlockers:
     """The tasks that block a task: none. parts/blockers.py has others, with the same methods."""
@@ -424,7 +441,7 @@ class Task(Entity):
     due_told = TextField(null=True)  # the due date for which the last notice of reason `due` was sent
     question_id = TextField(null=True)  # the comment that waits for an answer
     checks = JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
-    repeat = TextField(null=True)  # the rule (repeat.py) for the task that follows when this one is done
+    repeat = TextField(null=True)  # the rule for the task that follows when this one is done
     repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
     repeats = IntegerField(null=True)  # the number of the task that this one followed
     rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits of a decimal number; see parts/order.py
@@ -443,6 +460,7 @@ class Task(Entity):
     questions: ClassVar[Any] = NoQuestions
     order: ClassVar[Any] = NoOrder
     blockers: ClassVar[Any] = NoBlockers
+    rules: ClassVar[Any] = NoRules
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -831,25 +849,19 @@ class Task(Entity):
         cls._notify(transaction, task, changes)
         if is_completed:
             cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
-            if planned["repeat"] and transaction.notifies:
-                cls._add_next(transaction, task, planned["repeat"])
-                task = cls.stored(id)  # ranking the next task may have changed this one's rank
+            task = cls.rules.completed(transaction, task, planned["repeat"])
         return task, changes
 
     @classmethod
     def _consequences(cls, transaction: Transaction, stored: Row, fields: Row, changes: Row) -> Row:
         """Return the further changes that follow from a change of the status or assignee.
 
-        A completed task hands its rule on to the next task. A reopened one takes the rule back. A claim ends
-        with either change, a question with the completion. Raises `Forbidden` as `_check_done` does.
+        A completed task hands its rule on, and a reopened one takes it back. A claim ends with either change,
+        a question with the completion. Raises `Forbidden` as `_check_done` does.
         """
         old, status = changes.get("status", (None, None))
         cls._check_done(transaction, old, status)
-        further, rule = {}, fields.get("repeat", stored["repeat"])
-        if transaction.notifies and status == "done" and rule:
-            further["repeat"] = [rule, None]
-        elif transaction.notifies and old == "done":
-            further |= cls._take_back_next(transaction, stored | fields)
+        further = cls.rules.handed_on(transaction, stored | fields, old, status)
         ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
         return further | differences(stored, dict.fromkeys(ended - fields.keys()))
 
@@ -865,40 +877,6 @@ class Task(Entity):
             Task.notices.notify(transaction, task, "sent_back", task["assignee_id"])
         if status == "review":
             Task.notices.notify(transaction, task, "review", *cls.responsible(transaction, task))
-
-    @classmethod
-    def _add_next(cls, transaction: Transaction, task: Row, rule: str) -> None:
-        """Add the task that follows this one, unless the rule has ended or the project is archived."""
-        dates = next_dates(task | {"repeat": rule}, transaction.at, task["repeat_from"])
-        if not dates or Project.stored(task["project_id"])["status"] == "archived":
-            return
-        fields = {name: task[name] for name in PLANNED} | dates
-        fields |= {"created_by": task["created_by"], "repeats": task["number"]}
-        if task["milestone_id"] and Milestone.stored(task["milestone_id"])["closed_at"]:
-            fields["milestone_id"] = None
-        given = Activity.last_change_of(task["id"], "assignee_id")
-        if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
-            fields["assignee_id"] = None  # this task was claimed, not assigned
-        fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
-        fields |= cls.order.changes(transaction, {"id": "", "rank": ""}, {"after": task["number"]})
-        cls.add(transaction, **fields)
-
-    @classmethod
-    def _take_back_next(cls, transaction: Transaction, task: Row) -> Row:
-        """Delete the task that followed this one, which is being reopened, and return its rule as a change.
-
-        If somebody has changed the following task, it stays, and the reopened task gets no rule.
-        """
-        completed = Activity.last_change_of(task["id"], "repeat")
-        if completed.get("status", [""])[-1] != "done":
-            return {}
-        if number := cls.shown(task["id"])["next_number"]:
-            following = cls.shown(cls.id_of(number))
-            parts = ("comment_count", "attachments", "blocks")
-            if following["version"] > 1 or any(map(following.get, parts)):
-                return {}
-            cls.remove(transaction, following["id"])
-        return {} if task["repeat"] or not task["due_date"] else {"repeat": [None, completed["repeat"][0]]}
 
     @staticmethod
     def responsible(transaction: Transaction, task: Row) -> list[str]:
@@ -1038,6 +1016,16 @@ def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
         Member.remove(transaction, id)
     yield from Task.claims.given_up(transaction, id)
     yield from Task.clear(transaction, Task.assignee, id)
+
+
+def checkboxes(text: str | None) -> dict | None:
+    """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none.
+
+    Those in code blocks do not count, since nobody can tick them.
+    """
+    shown = CODE_BLOCK.sub("", text) if text and "[" in text else ""
+    marks = [mark[2] for mark in CHECKBOX.finditer(shown)]
+    return {"done": len(marks) - marks.count(" "), "total": len(marks)} if marks else None
 
 
 def newest_of(rows: list[Row], limit: int, *, more: bool = False) -> tuple[list[Row], Row]:

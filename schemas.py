@@ -21,7 +21,6 @@ import times
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import either
 from lists import SORTS
-from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -250,9 +249,9 @@ class Rule(Text):
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         rule = super()._deserialize(value, *arguments, **options).upper()
         try:
-            parse_rule(rule)
+            models.Task.rules.check(rule)
         except ValueError as error:
-            raise ValidationError(ACCEPTED_RULE) from error
+            raise ValidationError(str(error)) from error
         return rule
 
 
@@ -374,7 +373,7 @@ class TaskInput(Strict):
     )
     metadata = JSONObject(MAX_METADATA)
     repeat = Rule(100, allow_none=True, **doc("A part of RFC 5545's RRULE."))
-    repeat_from = Choice(REPEAT_FROM, allow_none=True)
+    repeat_from = Choice(models.REPEAT_FROM, allow_none=True)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
         TaskReference(),

@@ -1,4 +1,4 @@
-"""Claims of tasks, questions that tasks wait for, and the next date of a task that repeats."""
+"""Claims of tasks, and questions whose answers tasks wait for."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,6 @@ from database import Row, placeholder, statement
 from errors import Conflict, Invalid, PreconditionFailed
 from members import Activity, Member, Transaction, permit
 from models import Changed, Comment, Task, write
-from repeat import next_dates
 from times import now
 from webhooks import announce, deliver
 from wire import expected_versions, operation
@@ -136,17 +135,6 @@ class ClaimInput(schemas.Strict):
     minutes = schemas.JSONInteger(1, Claims.MAX, allow_none=True, **schemas.doc(END))
 
     EXAMPLE = {"minutes": 30}
-
-
-@api.post("/tasks/<task:id>/skip")
-@operation(gives=schemas.TaskShown, **OF_A_CHANGE)
-def skip_task(transaction: Transaction, id: str) -> Row:
-    """Move a task that repeats to the next date of its rule, without completing it."""
-    task = Task.stored(id)
-    dates = task["repeat"] and next_dates(task, transaction.at)
-    if not dates:
-        raise Invalid(("repeat", "has no later date" if task["repeat"] else "is null: it does not repeat"))
-    return announce_edit(transaction, *Task.edit(transaction, id, dates, expected_versions()))
 
 
 @api.post("/tasks/<task:id>/claim")

@@ -16,8 +16,8 @@ from database import Row, caseless, digest
 from errors import BadBody
 from models import MAX_LABELS
 from parts import transfer
+from parts.repeats import next_dates
 from parts.transfer import Dates, Line, Report, Words
-from repeat import next_dates
 from times import local, now
 
 PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("exports.toml").read_text())

@@ -76,6 +76,11 @@ class Rank:
         return {"rank": rank}
 
     @classmethod
+    def directly_after(cls, transaction: Transaction, number: int) -> Row:
+        """Return the `rank` of a new task directly after the task with this number."""
+        return cls.changes(transaction, {"id": "", "rank": ""}, {"after": number})
+
+    @classmethod
     def spread(cls, transaction: Transaction, task: Row, whole: str) -> None:
         """Give the other tasks between this whole rank and the next one short ranks, in their order."""
         rows = cls.ranked_between.all(low=whole, high=cls.whole(int(whole) + 1), id=task["id"])

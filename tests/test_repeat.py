@@ -11,8 +11,8 @@ from test_inbox import change, comment, unread
 from test_throwaway import ask, begun, client, environment_in
 from test_tools import stored, use
 
-import repeat
 import times
+from parts import repeats
 
 BERLIN = ZoneInfo("Europe/Berlin")
 WEEKLY = "FREQ=WEEKLY;BYDAY=MO"
@@ -63,11 +63,11 @@ def test_a_rule_has_these_days(monkeypatch):
     ):
         task = {"due_date": day_ends(date.fromisoformat(due)), "start_date": None, "repeat": rule}
         for day in days.split(" "):
-            task = repeat.next_dates(task, "2026-11-25T12:00:00.000Z")
+            task = repeats.next_dates(task, "2026-11-25T12:00:00.000Z")
             assert (task and task["due_date"]) == (day_ends(date.fromisoformat(day)) if day else None), rule
     monkeypatch.setattr(times, "zone", ZoneInfo("Asia/Beirut"))  # whose clocks are set back at midnight
     task = {"due_date": "2027-10-29T20:59:59.999Z", "start_date": None, "repeat": "FREQ=DAILY"}
-    assert repeat.next_dates(task, task["due_date"])["due_date"] == "2027-10-30T21:59:59.999Z"
+    assert repeats.next_dates(task, task["due_date"])["due_date"] == "2027-10-30T21:59:59.999Z"
 
 
 def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
@@ -85,7 +85,7 @@ def test_missed_dates_are_skipped_and_local_clocks_count(monkeypatch):
         ("FREQ=DAILY", "9999-12-31T23:59:59.999Z", "2027-03-01T10:00:00.000Z", None),
     ):
         repeat_from, rule = "completed_at" if rule.endswith("!") else "due_date", rule.rstrip("!")
-        task = repeat.next_dates({"due_date": due, "start_date": None, "repeat": rule}, at, repeat_from)
+        task = repeats.next_dates({"due_date": due, "start_date": None, "repeat": rule}, at, repeat_from)
         assert (task and task["due_date"][:13]) == found, (rule, at)
         assert task is None or task["repeat"] == rule
 
@@ -95,16 +95,16 @@ def test_a_start_at_midnight_stays_there_after_a_day_that_begins_at_one(monkeypa
     task = {"start_date": "2027-04-28T22:00:00.000Z", "due_date": "2027-04-29T21:59:59.999Z"}
     task["repeat"] = "FREQ=DAILY"
     for start in ("2027-04-29T22:00:00.000Z", "2027-04-30T21:00:00.000Z", "2027-05-01T21:00:00.000Z"):
-        task = repeat.next_dates(task, "2027-04-01T12:00:00.000Z")
+        task = repeats.next_dates(task, "2027-04-01T12:00:00.000Z")
         assert task["start_date"] == start
 
 
 @pytest.mark.parametrize("rule", ["FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,FR", "FREQ=MONTHLY", "FREQ=YEARLY"])
 def test_of_many_missed_dates_only_the_last_are_looked_at(monkeypatch, rule):
-    looked, days_of = [], repeat._days
-    monkeypatch.setattr(repeat, "_days", lambda *period: looked.append(period) or days_of(*period))
+    looked, days_of = [], repeats._days
+    monkeypatch.setattr(repeats, "_days", lambda *period: looked.append(period) or days_of(*period))
     task = {"due_date": "1970-01-02T23:59:59.999Z", "start_date": None, "repeat": rule}
-    assert repeat.next_dates(task, "2026-11-28T12:00:00.000Z")["due_date"] > "2026-11-28"
+    assert repeats.next_dates(task, "2026-11-28T12:00:00.000Z")["due_date"] > "2026-11-28"
     assert len(looked) < 20
 
 
@@ -112,13 +112,13 @@ def test_a_start_date_keeps_its_days_before_the_due_date(monkeypatch):
     monkeypatch.setattr(times, "zone", BERLIN)
     task = {"start_date": "2027-03-24T23:00:00.000Z", "due_date": "2027-03-26T22:59:59.999Z"}
     task["repeat"] = "FREQ=WEEKLY"
-    dates = repeat.next_dates(task, "2027-03-01T00:00:00.000Z")
+    dates = repeats.next_dates(task, "2027-03-01T00:00:00.000Z")
     assert dates == task | {"start_date": "2027-03-31T22:00:00.000Z", "due_date": "2027-04-02T21:59:59.999Z"}
     early = {"start_date": "2027-03-21T01:30:00.000Z", "due_date": "2027-03-21T02:00:00.000Z"}
-    dates = repeat.next_dates(task | early, "2027-03-01T00:00:00.000Z")  # a day without 02:30
+    dates = repeats.next_dates(task | early, "2027-03-01T00:00:00.000Z")  # a day without 02:30
     assert dates["start_date"] == dates["due_date"] == "2027-03-28T01:00:00.000Z"
     far = {"start_date": "1970-01-01T00:00:00.000Z", "due_date": "9000-01-01T00:00:00.000Z"}
-    assert repeat.next_dates(task | far, "2027-03-01T00:00:00.000Z", "completed_at") is None
+    assert repeats.next_dates(task | far, "2027-03-01T00:00:00.000Z", "completed_at") is None
 
 
 REFUSED = """
@@ -135,7 +135,7 @@ def test_other_rules_are_refused_with_what_is_accepted(owner, project):
     for rule in REFUSED.split():
         body = {"project_id": project["id"], "title": "T", "due_date": "2031-01-06", "repeat": rule}
         (detail,) = fault(owner.post("/tasks", body), 422, "validation_error", "repeat")["details"]
-        assert detail["message"] == repeat.ACCEPTED_RULE, rule
+        assert detail["message"] == repeats.ACCEPTED_RULE, rule
 
 
 def test_a_rule_needs_a_due_date_and_the_details(owner, project):

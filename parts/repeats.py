@@ -1,14 +1,30 @@
-"""How tasks repeat: rules (a small part of RFC 5545's RRULE), the next dates, and checkboxes."""
+"""How tasks repeat: rules (a small part of RFC 5545's RRULE), the next dates, and the tasks that follow."""
 
 import re
 from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain, count
+from typing import Any
 
+from flask import Blueprint
+
+import schemas
 import times
+from app import OF_A_CHANGE, announce_edit
+from database import Row
+from errors import Invalid
+from members import Activity, Transaction
+from models import CHECKBOX, PLANNED, Milestone, Project, Task
 from times import instant, local
+from wire import expected_versions, operation
 
-REPEAT_FROM = ("due_date", "completed_at")  # from which the next due date is counted
+api = Blueprint("repeats", __name__, url_prefix=schemas.API)
+
+
+def register(app: Any) -> None:
+    app.register_blueprint(api)
+
+
 WEEKDAYS = "MO,TU,WE,TH,FR,SA,SU"
 PARTS = {
     "FREQ": "DAILY|WEEKLY|MONTHLY|YEARLY",
@@ -22,8 +38,6 @@ ONLY_WITH = {"BYDAY": "WEEKLY", "BYMONTHDAY": "MONTHLY"}
 ACCEPTED_RULE = "must be FREQ=DAILY, WEEKLY, MONTHLY or YEARLY, and after semicolons have INTERVAL=1 to 99, "
 ACCEPTED_RULE += f"BYDAY={WEEKDAYS} (with WEEKLY), BYMONTHDAY=1 to 31 or -1 (with MONTHLY), "
 ACCEPTED_RULE += "UNTIL=20261231 or 20261231T225959Z"
-CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
-CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)")
 
 
 def parse_rule(rule: str) -> dict[str, str]:
@@ -60,7 +74,7 @@ def _at(day: date, clock: datetime) -> datetime:
     return datetime.combine(day, clock.time().replace(fold=is_end), times.zone).astimezone(UTC)
 
 
-def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | None:
+def next_dates(task: Row, at: str, repeat_from: str = "due_date") -> Row | None:
     """Return `due_date`, `start_date` and `repeat` of the task that follows; None if the rule has ended.
 
     Dates before the time `at` are skipped. The local time of day stays, and so does the number of days
@@ -97,11 +111,77 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
     }
 
 
-def checkboxes(text: str | None) -> dict | None:
-    """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none.
+class Rules:
+    @staticmethod
+    def check(rule: str) -> None:
+        """Raise `ValueError` unless the rule is an `ACCEPTED_RULE`."""
+        try:
+            parse_rule(rule)
+        except ValueError as error:
+            raise ValueError(ACCEPTED_RULE) from error
 
-    Those in code blocks do not count, since nobody can tick them.
-    """
-    shown = CODE_BLOCK.sub("", text) if text and "[" in text else ""
-    marks = [mark[2] for mark in CHECKBOX.finditer(shown)]
-    return {"done": len(marks) - marks.count(" "), "total": len(marks)} if marks else None
+    @classmethod
+    def handed_on(cls, transaction: Transaction, task: Row, old: str | None, status: str | None) -> Row:
+        """Return the change of the rule that follows from a change of the status, from `old`.
+
+        A completed task hands its rule on to the next task. A reopened one takes the rule back.
+        """
+        if transaction.notifies and status == "done" and task["repeat"]:
+            return {"repeat": [task["repeat"], None]}
+        return cls.take_back_next(transaction, task) if transaction.notifies and old == "done" else {}
+
+    @classmethod
+    def completed(cls, transaction: Transaction, task: Row, rule: str | None) -> Row:
+        """Add the task that follows a completed one, if it had a rule; return the completed task."""
+        if not rule or not transaction.notifies:
+            return task
+        cls.add_next(transaction, task, rule)
+        return Task.stored(task["id"])  # ranking the next task may have changed this one's rank
+
+    @staticmethod
+    def add_next(transaction: Transaction, task: Row, rule: str) -> None:
+        """Add the task that follows this one, unless the rule has ended or the project is archived."""
+        dates = next_dates(task | {"repeat": rule}, transaction.at, task["repeat_from"])
+        if not dates or Project.stored(task["project_id"])["status"] == "archived":
+            return
+        fields = {name: task[name] for name in PLANNED} | dates
+        fields |= {"created_by": task["created_by"], "repeats": task["number"]}
+        if task["milestone_id"] and Milestone.stored(task["milestone_id"])["closed_at"]:
+            fields["milestone_id"] = None
+        given = Activity.last_change_of(task["id"], "assignee_id")
+        if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
+            fields["assignee_id"] = None  # this task was claimed, not assigned
+        fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
+        fields |= Task.order.directly_after(transaction, task["number"])
+        Task.add(transaction, **fields)
+
+    @staticmethod
+    def take_back_next(transaction: Transaction, task: Row) -> Row:
+        """Delete the task that followed this one, which is being reopened, and return its rule as a change.
+
+        If somebody has changed the following task, it stays, and the reopened task gets no rule.
+        """
+        completed = Activity.last_change_of(task["id"], "repeat")
+        if completed.get("status", [""])[-1] != "done":
+            return {}
+        if number := Task.shown(task["id"])["next_number"]:
+            following = Task.shown(Task.id_of(number))
+            parts = ("comment_count", "attachments", "blocks")
+            if following["version"] > 1 or any(map(following.get, parts)):
+                return {}
+            Task.remove(transaction, following["id"])
+        return {} if task["repeat"] or not task["due_date"] else {"repeat": [None, completed["repeat"][0]]}
+
+
+Task.rules = Rules
+
+
+@api.post("/tasks/<task:id>/skip")
+@operation(gives=schemas.TaskShown, **OF_A_CHANGE)
+def skip_task(transaction: Transaction, id: str) -> Row:
+    """Move a task that repeats to the next date of its rule, without completing it."""
+    task = Task.stored(id)
+    dates = task["repeat"] and next_dates(task, transaction.at)
+    if not dates:
+        raise Invalid(("repeat", "has no later date" if task["repeat"] else "is null: it does not repeat"))
+    return announce_edit(transaction, *Task.edit(transaction, id, dates, expected_versions()))
