@@ -2,20 +2,20 @@
 
 Nothing is sent from here. These are the states of a delivery; the first three are `pending`:
 
-    state      columns                        begins with                         ends with
-    leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or
-                                              `lease_again`                       `claim` after leased_until
-    free       leased_until is null,          a refusal (3xx, other 4xx)          `claim` after next_at
+    state      columns                      begins with                         ends with
+    leased     leased_until is set          `add` with a lease, `lease_due`,    `store_result`, `release`, or
+                                            `lease_again`                       `lease_due` after leased_until
+    free       leased_until is null,        a refusal (3xx, other 4xx)          `lease_due` after next_at
                blocks_later = 0
-    blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
-               blocks_later = 1               no answer, 407, 429, 5xx,
-                                              `Webhook.enable`
-    refused    status = "refused"             a refusal that `Result.is_last`     `lease_again`, deletion
-    waiting    status = "waiting"             `Webhook.disable`, or `add` for     `Webhook.enable`,
-                                              a disabled webhook                  `drop_waiting`
-    delivered  status = "delivered"           2xx                                 `lease_again`, deletion
+    blocking   leased_until is null,        `add` without a lease, `release`,   `lease_due` after next_at
+               blocks_later = 1             no answer, 407, 429, 5xx,
+                                            `Webhook.enable`
+    refused    status = "refused"           a refusal that `Result.is_last`     `lease_again`, deletion
+    waiting    status = "waiting"           `Webhook.disable`, or `add` for     `Webhook.enable`,
+                                            a disabled webhook                  `drop_waiting`
+    delivered  status = "delivered"         2xx                                 `lease_again`, deletion
 
-After no answer, 407, 429 or 5xx the webhook's circuit is open: nothing is claimed before `open_until`,
+After no answer, 407, 429 or 5xx the webhook's circuit is open: nothing is leased before `open_until`,
 unless a ping or a redelivery gets an answer (`Webhook.attempted`).
 """
 
@@ -384,7 +384,7 @@ class Delivery(Entity):
     ) -> str:
         """Store a delivery and return its id.
 
-        With a `lease` this request sends it, which saves the transaction of a claim. Without one, the sweeper
+        With a `lease` this request sends it, which saves a transaction. Without one, the sweeper
         sends it before later ones.
         """
         id = transaction.new_id()
@@ -464,10 +464,10 @@ class Delivery(Entity):
         return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
 
     @classmethod
-    def claim(cls, webhook_id: str, most: int, times: Row) -> list[Attempt]:
+    def lease_due(cls, webhook_id: str, most: int, times: Row) -> list[Attempt]:
         """Lease up to `most` due deliveries of the webhook in the order of their events, and return them.
 
-        Deliveries behind one that another thread is sending are not claimed, except those that the receiver
+        Deliveries behind one that another thread is sending are left out, except those that the receiver
         has refused before.
         """
         due = cls.due.all(webhook_id=webhook_id, most=most, **times)
@@ -491,7 +491,7 @@ class Delivery(Entity):
         cls._update(row, leased_until=None, attempts=row["attempts"] - 1, blocks_later=1)
 
     @classmethod
-    def settle(
+    def store_result(
         cls, transaction: Transaction, row: Attempt, result: Result, schedule: list[float]
     ) -> list[str]:
         """Store the result of an attempt, the state of the webhook, and the time of the next attempt.

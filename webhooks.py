@@ -1,8 +1,8 @@
 """Webhooks: how the deliveries of the outbox are signed, sent, and tried again.
 
 `emit` stores an event and its deliveries in the transaction of the change. After the commit, `deliver`
-sends them (`_send`: a `Batch` for each webhook, which calls `post`) and stores the results (`settle`). The
-`Sweeper` sends the deliveries that are left in the same way, after a claim (`drain`). A delivery stays
+sends them (`_send`: a `Batch` for each webhook, which calls `post`) and stores the results. The
+`Sweeper` leases and sends the deliveries that are left in the same way (`drain`). A delivery stays
 pending until its receiver has accepted it, so each event arrives at least once.
 """
 
@@ -50,12 +50,12 @@ USER_AGENT = f"task-service/{VERSION}"
 ANSWER_BYTES = 4096  # the most that is read of a response's body,
 ANSWER_SECONDS = 1.0  # and for how long: it only shows whether the connection can be kept
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
-BATCH = 50  # deliveries in a claim; with 20, draining is slower than eight clients writing
+BATCH = 50  # deliveries that are leased at once; with 20, draining is slower than eight clients writing
 BATCH_SECONDS = 5.0  # after them a batch tries no further delivery, so that leases stay short
 ABANDONED = 2.0  # seconds for which a delivery that a request has leased counts as being sent
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
 MOST_AT_ONCE = 20  # deliveries that a request sends itself
-SETTLE_SECONDS = 0.25  # between two times at which a request that waits for others stores its results
+RESULTS_SECONDS = 0.25  # between two times at which a request that waits for others stores its results
 
 
 # One POST -------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def deliver(transaction: Transaction) -> dict[str, int]:
 
 def _deliver(rows: list[Attempt]) -> int:
     if not sending.turns.acquire(timeout=SENDER_WAIT):
-        settle([], rows, LEASE_GRACE)
+        store_results([], rows, LEASE_GRACE)
         return 0
     try:
         results = _send(rows, time.monotonic() + sending.delivery["request_budget_seconds"])
@@ -383,22 +383,22 @@ def _deliver(rows: list[Attempt]) -> int:
 
 
 def _send(rows: list[Attempt], ends_at: float, each: float | None = None) -> list[Result]:
-    """Send each webhook's deliveries as a `Batch`, settle them, and return the results.
+    """Send each webhook's deliveries as a `Batch`, and store and return the results.
 
-    No receiver waits for another one that hangs: the results of each webhook are settled as they come.
+    No receiver waits for another one that hangs: the results of each webhook are stored as they come.
     """
     by_webhook: dict[str, list[Attempt]] = {}
     for row in rows:
         by_webhook.setdefault(row["webhook_id"], []).append(row)
     batches, results = [Batch(group, ends_at, each) for group in by_webhook.values()], []
     while batches:
-        settle_at = time.monotonic() + SETTLE_SECONDS
-        done = [batch for batch in batches if batch.is_done_by(settle_at)]
+        store_at = time.monotonic() + RESULTS_SECONDS
+        done = [batch for batch in batches if batch.is_done_by(store_at)]
         batches = [batch for batch in batches if batch not in done]
-        settled = [pair for batch in done for pair in batch.results]
+        tried = [pair for batch in done for pair in batch.results]
         seconds = LOCK_SECONDS if each else max(ends_at - time.monotonic(), 0) + LEASE_GRACE
-        settle(settled, [row for batch in done for row in batch.rows[len(batch.results) :]], seconds)
-        results += [result for _, result in settled]
+        store_results(tried, [row for batch in done for row in batch.rows[len(batch.results) :]], seconds)
+        results += [result for _, result in tried]
     return results
 
 
@@ -474,7 +474,7 @@ def send(delivery: Message, webhook: Row, seconds: float) -> Result:
     return post(webhook["url"], body, headers | own, seconds, proxy, hidden)
 
 
-def settle(results: list[tuple[Attempt, Result]], unsent: list[Attempt], seconds: float) -> None:
+def store_results(results: list[tuple[Attempt, Result]], unsent: list[Attempt], seconds: float) -> None:
     """Store the results, and release the leases of deliveries that were not tried.
 
     Raises `Unavailable` if the database is busy for `seconds`; the leases then expire.
@@ -488,7 +488,9 @@ def settle(results: list[tuple[Attempt, Result]], unsent: list[Attempt], seconds
         for row in unsent:
             Delivery.release(row)
         for row, result in results:
-            for message in Delivery.settle(transaction, row, result, sending.delivery["retry_schedule"]):
+            for message in Delivery.store_result(
+                transaction, row, result, sending.delivery["retry_schedule"]
+            ):
                 name = sending.webhooks[row["webhook_id"]]["name"]
                 log.warning("webhook %s%s", without_paths(name), message)
 
@@ -503,7 +505,7 @@ def drain(webhook_id: str) -> int:
         # After a failure, one delivery shows whether the receiver can be reached again.
         most = 1 if Webhook.stored(webhook_id)["failures"] else BATCH
         with write():
-            rows = Delivery.claim(webhook_id, most, sending.times)
+            rows = Delivery.lease_due(webhook_id, most, sending.times)
         results = _send(rows, time.monotonic() + BATCH_SECONDS, sending.delivery["timeout_seconds"])
         count += sum(result.delivered for result in results)
         if not results or results[-1].receiver_failed:

@@ -88,8 +88,8 @@ class Replies(io.BufferedReader):
         return line if self.left > 0 else b""
 
 
-class Session(smtplib.SMTP):
-    """A conversation with a mail server over an existing connection."""
+class Conversation(smtplib.SMTP):
+    """A conversation with a mail server, over an existing connection."""
 
     def __init__(self, connection: socket.socket, host: str):
         self.connection = connection
@@ -131,22 +131,22 @@ def converse(
     """Do as `hand_over` over a connection, with TLS if the server offers it. A password needs TLS."""
     tls = mailing["tls"]
     connection = tls.wrap_socket(connection, server_hostname=host) if is_tls else connection
-    with closing(Session(connection, host)) as session:
-        session.ehlo_or_helo_if_needed()
-        if not is_tls and (is_tls := session.has_extn("starttls")):
-            session.starttls(context=tls)
+    with closing(Conversation(connection, host)) as conversation:
+        conversation.ehlo_or_helo_if_needed()
+        if not is_tls and (is_tls := conversation.has_extn("starttls")):
+            conversation.starttls(context=tls)
         if user := mailing["MAIL"]["user"]:
             if not is_tls:
                 raise OSError("it offers no TLS, and the password is only sent over TLS")
-            session.login(user, mailing["password"] or "")
-        session.ehlo_or_helo_if_needed()
+            conversation.login(user, mailing["password"] or "")
+        conversation.ehlo_or_helo_if_needed()
         users = [email.rpartition("@")[0] for email in (mailing["MAIL"]["sender"], to)]
-        if not "".join(users).isascii() and not session.has_extn("smtputf8"):
+        if not "".join(users).isascii() and not conversation.has_extn("smtputf8"):
             raise OSError(NEEDS_UTF8)
         if message:
-            session.send_message(message, to_addrs=f"{users[1]}@{ascii_domain(to)}")
+            conversation.send_message(message, to_addrs=f"{users[1]}@{ascii_domain(to)}")
         with suppress(OSError):  # the message is accepted already
-            session.quit()
+            conversation.quit()
 
 
 def why_not_taken(message: EmailMessage | None, to: str = "") -> str | None:
