@@ -257,9 +257,12 @@ class Database(SqliteDatabase):
                 connection.execute("PRAGMA busy_timeout = 250")
                 ends_at = time.monotonic() + (0 if self.refused_since else seconds)
                 self._wait = 0  # `_begin` sets its own
-                while (used := connection.execute(checkpoint).fetchone()[0]) and time.monotonic() < ends_at:
-                    continue
-                self._long_log = size * used
+                is_blocked = True
+                while is_blocked:
+                    ((is_blocked, *_),) = connection.execute(checkpoint)
+                    if time.monotonic() >= ends_at:
+                        break
+                self._long_log = size if is_blocked else 0
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share. Call this while there is only one thread."""
@@ -448,7 +451,7 @@ class Statement:
             self._joined.setdefault(key, []).append(name)
 
     def _row(self, values: tuple) -> Row:
-        rest = iter(values)
+        rest = iter(values)  # each `zip` takes as many values as it has names
         row = dict(zip(self._names, rest, strict=False))
         for name, read in self._readers:
             if row[name] is not None:
@@ -600,16 +603,20 @@ class Base(Model):
         return Statement(cls.update(assignments).where(*conditions))
 
 
+def with_subclasses(model: Any) -> Iterator[Any]:
+    """Yield the class and all that are derived from it."""
+    yield model
+    for derived in model.__subclasses__():
+        yield from with_subclasses(derived)
+
+
 def views(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield the statements that hide every table of the file behind a view.
 
     SQLite shall take a viewer to see one row in fifty. Then it begins with the seen rows, unless an index
     serves the query's other conditions well; without that it would read all rows in the order of the result.
     """
-    classes: list[Any] = [Base]
-    for model in classes:  # which grows
-        classes += model.__subclasses__()
-    models = {model._meta.table_name: model for model in classes}
+    models = {model._meta.table_name: model for model in with_subclasses(Base)}
     ids = "SELECT value AS id FROM JSON_EACH((SELECT project_ids FROM main.member WHERE id = viewer()))"
     yield f"CREATE TEMP VIEW seen_project AS {ids}"  # noqa: S608
     tables = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
@@ -705,7 +712,8 @@ class FairLock:
             with self._mutex:
                 at = time.monotonic()
                 stalls = at - self._progress_at > self.STALL_SECONDS
-                is_over = at >= ends_at or (stalls and self.group.size + self._turns.index(turn) >= self.most)
+                before = self.group.size + self._turns.index(turn)  # threads
+                is_over = at >= ends_at or (stalls and before >= self.most)
                 if is_over and self._turns[0] is not turn:
                     self._turns.remove(turn)
                     return False

@@ -459,8 +459,11 @@ class Credential(Entity):
         for table in (ApiKey, Invitation):
             for row in table.unrevoked.all(member_id=id):
                 is_distrusted = not trusted.issuperset((row["makers"] or "unknown").split())
-                is_dangerous = new is None or (new == "owner" and is_distrusted)
-                if is_dangerous if row["member_id"] == id else loses_rights:
+                if row["member_id"] == id:
+                    ends = new is None or (new == "owner" and is_distrusted)
+                else:  # the member made it for somebody else
+                    ends = loses_rights
+                if ends:
                     table.set_columns(row["id"], revoked_at=transaction.at)
 
     @classmethod
@@ -736,13 +739,17 @@ class ApiKey(Credential):
     @classmethod
     def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
         """Make the key of a session of the actor. It has the scope of the key in use, and ends with it."""
-        actor, expires_at = transaction.actor, now(SESSION_DAYS * 86400)
-        fields = {"scope": actor.get("scope", "write"), "started_with": actor.get("key_id")}
-        fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
-        fields |= {"name": name, "is_session": None if cls.limit_of(actor) else 1}
-        made = cls.issue(transaction, actor["id"], **fields)
-        started_with = fields["started_with"] or ""
-        cls.revoke_oldest.run(member_id=actor["id"], started_with=started_with, now=transaction.at)
+        actor, started_with = transaction.actor, transaction.actor.get("key_id")
+        made = cls.issue(
+            transaction,
+            actor["id"],
+            name=name,
+            scope=actor.get("scope", "write"),
+            expires_at=min(actor.get("key_expires_at") or "9999", now(SESSION_DAYS * 86400)),
+            is_session=None if cls.limit_of(actor) else 1,
+            started_with=started_with,
+        )
+        cls.revoke_oldest.run(member_id=actor["id"], started_with=started_with or "", now=transaction.at)
         return made
 
     @statement

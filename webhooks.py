@@ -317,7 +317,7 @@ def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
             emit(transaction, "task.completed", {"task": task, "changes": changes})
 
 
-@lru_cache(maxsize=1)  # only one transaction writes at a time
+@lru_cache(maxsize=1)  # for all events of a transaction; only one writes at a time
 def _recipients(transaction: Transaction) -> list[Row]:
     """Return the stored webhooks; a command's configuration may contain fewer.
 
@@ -397,7 +397,7 @@ def _send(rows: list[Attempt], ends_at: float, each: float | None = None) -> lis
         batches = [batch for batch in batches if batch not in done]
         tried = [pair for batch in done for pair in batch.results]
         seconds = LOCK_SECONDS if each else max(ends_at - time.monotonic(), 0) + LEASE_GRACE
-        store_results(tried, [row for batch in done for row in batch.rows[len(batch.results) :]], seconds)
+        store_results(tried, [row for batch in done for row in batch.untried], seconds)
         results += [result for _, result in tried]
     return results
 
@@ -414,33 +414,40 @@ class Batch(threading.Thread):
         super().__init__(name="batch", daemon=True)
         self.rows, self.ends_at, self.each = rows, ends_at, each
         self.deadline = ends_at  # of the current attempt
-        self.results: list[tuple[Attempt, Result]] = []
+        self.is_abandoned = False  # the caller has gone on: no further attempt begins
+        self.results: list[tuple[Attempt, Result]] = []  # that count, once the batch is done
+        self._results: list[tuple[Attempt, Result]] = []  # of the thread, even after it was abandoned
         self.start()
 
+    @property
+    def untried(self) -> list[Attempt]:
+        return self.rows[len(self.results) :]
+
     def run(self) -> None:
-        results = self.results  # `is_done_by` replaces it by a copy
         for row in self.rows:
             webhook, left = sending.webhooks.get(row["webhook_id"]), self.ends_at - time.monotonic()
             # Earlier attempts may have left too little time for a healthy receiver.
             budget = sending.delivery["request_budget_seconds"]
-            least = 0 if self.each or not results else min(1.0, budget / 2)
-            if webhook is None or left <= least or sending.stopping.is_set():
+            least = 0 if self.each or not self._results else min(1.0, budget / 2)
+            is_over = left <= least or self.is_abandoned or sending.stopping.is_set()
+            if webhook is None or is_over:
                 return
             seconds = self.each or left
             self.deadline = time.monotonic() + seconds
-            results.append((row, timed_out(seconds)))  # until there is another result
+            self._results.append((row, timed_out(seconds)))  # until there is another result
             result = send(row, webhook, seconds)
-            results[-1] = row, result
+            self._results[-1] = row, result
             if result.receiver_failed or result.status == 410:
                 return
 
     def is_done_by(self, at: float) -> bool:
-        """Wait until this time at most; return whether the results are final. Later ones are ignored."""
+        """Wait until this time at most; return whether `results` are final, even if the thread goes on."""
         self.join(max(min(at, self.deadline) - time.monotonic(), 0))
         if self.is_alive():
             if time.monotonic() < self.deadline:
                 return False
-            self.ends_at, self.results = 0.0, self.results.copy()  # ends the thread's attempts
+            self.is_abandoned = True
+        self.results = self._results.copy()
         return True
 
 

@@ -385,6 +385,10 @@ def failure(error: ApiError) -> Response:
 # Operations -------------------------------------------------------------------------------------
 
 
+# Views that return nothing have deleted or revoked a row, as the schema of their response says.
+ENDED = {schemas.DeletedShown: "deleted", schemas.RevokedShown: "revoked"}
+
+
 def authorize(caller: Row, role: str, scope: str) -> None:
     """Raise `Forbidden` unless the caller has at least this role, and a key of at least this scope."""
     permit(caller, role)
@@ -441,11 +445,10 @@ class operation:
                     data = self.perform(view, ids | self.read_arguments())
             if self.after_delivery:
                 data = self.after_delivery(data)
-            if data is None:
-                if self.gives not in (schemas.DeletedShown, schemas.RevokedShown):
+            if data is None:  # the view has deleted or revoked what the last id of its path names
+                if self.gives not in ENDED:
                     raise TypeError(f"{view.__name__} returns nothing")
-                # The view has deleted or revoked the object that the last id names.
-                data = dict.fromkeys(self.gives._declared_fields, True) | {"id": [*ids.values()][-1]}
+                data = {"id": [*ids.values()][-1], ENDED[self.gives]: True}
             return data if callable(data) else success(data, current.success_status or self.status)
 
         answer.declared = self  # type: ignore[attr-defined]

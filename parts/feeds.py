@@ -4,7 +4,7 @@ import math
 import re
 from functools import lru_cache, partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Blueprint
 from peewee import SQL, Expression, Query, fn
@@ -111,6 +111,14 @@ def _made(*tables: Any) -> Statement:
 MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
 
 
+class Position(NamedTuple):
+    """How far a client has followed the changes; its cursor consists of these ids."""
+
+    reported: str | None  # the last activity that was reported; None for none
+    newest: str  # the newest activity when the cursor was made
+    listed: str | None  # the last object that was listed, "0" for none yet; None unless objects are listed
+
+
 def change_page(
     *, limit: int, of_tasks: bool, seen_since: str | None, since: str = "", after: tuple | None = None
 ) -> Row:
@@ -123,30 +131,36 @@ def change_page(
     """
     with db.viewed_by(None):  # cursors name activities that a viewer does not see
         newest = Activity.newest.value()
-        reported, newest_then, listed = after or (newest, newest, "0")
         first = first_id(max(since, seen_since or "")) if since else ""
-        if first and not after:
-            reported, listed = Activity.before.value(id=first), None
-        positions = [Activity.position.value(id=id) for id in (reported, newest_then)]
-        if reported is None and Member.before.value(id=first) is None:  # the workspace is younger
-            positions[0] = 0
-        is_forgotten = Activity.forgotten.value(after=reported, until=first_id(now(-HIDDEN_DAYS * 86400)))
-    if is_forgotten or None in positions:
+        if after:
+            begin = Position(*after)
+        elif first:
+            begin = Position(Activity.before.value(id=first), newest, None)
+        else:
+            begin = Position(newest, newest, "0")
+        place = Activity.position.value(id=begin.reported)
+        if begin.reported is None and Member.before.value(id=first) is None:  # the workspace is younger
+            place = 0
+        was_restored = place is None or Activity.position.value(id=begin.newest) is None
+        until = first_id(now(-HIDDEN_DAYS * 86400))
+        is_too_old = Activity.forgotten.value(after=begin.reported, until=until)
+    if was_restored or is_too_old:
         raise Gone("a backup was restored, or later changes were deleted; begin again without after")
-    if after and seen_since and reported < first_id(seen_since):
+    if after and seen_since and after[0] < first_id(seen_since):
         raise Gone(OTHER_PROJECTS)
-    if listed:
-        entries = MADE[of_tasks].all(after=listed, most=limit + 1)
+    if begin.listed:
+        entries = MADE[of_tasks].all(after=begin.listed, most=limit + 1)
     else:
-        entries = Activity.following.all(position=positions[0], most=limit + 1, of_tasks=of_tasks)
+        entries = Activity.following.all(position=place, most=limit + 1, of_tasks=of_tasks)
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
         same: Row = {"of_tasks": of_tasks, "seen_since": seen_since, "since": since, "after": after}
         return change_page(limit=limit // 2, **same)
     with db.viewed_by(None):
-        cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
-    shown = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
+        cursor = [begin.reported if begin.listed else end, Activity.newest.value()]
+    cursor += [end] if begin.listed and more else []
+    shown = {"next_after": "_".join(cursor), "has_more": more or bool(begin.listed)}
     return {"changes": changes, "pagination": shown}
 
 

@@ -84,12 +84,14 @@ def proxy_user(current: Request) -> str:
     """
     server, sock = current.config["SERVER"], current.environ.get("gunicorn.socket")
     said = current.headers.get(server["sign_in_header"] or "", "")
+    if not said or sock is None:
+        return ""
     with suppress(UnicodeError):  # proxies write UTF-8, which WSGI passes on as latin-1
         text = said.encode("latin-1").decode()
         # NFC would make another address of it: the Kelvin sign would become a K.
         said = text if unicodedata.is_normalized("NFC", text) else said
-    if not said or sock is None or sock.family == socket.AF_UNIX:
-        return said if sock else ""
+    if sock.family == socket.AF_UNIX:
+        return said
     before = current.environ.get("werkzeug.proxy_fix.orig", current.environ)  # ProxyFix changes REMOTE_ADDR
     address = ip_address(before["REMOTE_ADDR"])
     address = getattr(address, "ipv4_mapped", None) or address
