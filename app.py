@@ -77,6 +77,7 @@ PARTS: tuple[str, ...] = (
     "chats",  # webhooks to Slack and Discord
     "listen",  # a command: events, posted to a program here
     "mail",  # sign-in links and digests
+    "administration",  # commands: keys, members and projects
     "backups",  # commands: copy and restore the database
     "prometheus",  # the figures
     "doctor",  # a command: what is wrong
