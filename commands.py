@@ -26,7 +26,6 @@ import settings
 import store
 import webhooks
 from errors import ApiError
-from outbox import Delivery
 from settings import bootstrap_key
 from startup import bootstrap, check_webhooks, create_database
 
@@ -198,21 +197,6 @@ def configure_webhooks() -> None:
     service: Any = current_app  # which has `starts`
     for start in service.starts:
         start(config, None)
-
-
-@cli.command()
-@in_database
-def deliver_command() -> None:
-    """Send all deliveries that are due, once.
-
-    The server sends them too, unless delivery.sweeper is false.
-    """
-    configure_webhooks()
-    with suppress(database.BadDatabase), closing(store.lock_server()), models.write():
-        Delivery.release_all.run()  # no server runs: the deliveries that it was sending are due now
-    accepted = sum(map(webhooks.drain, webhooks.due_ids()))
-    pending = Delivery.pending.value()
-    click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
 
 def exit_on_sigterm() -> None:

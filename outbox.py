@@ -21,7 +21,6 @@ unless a ping or a redelivery gets an answer (`Webhook.attempted`).
 
 import random
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, TypedDict, cast
 
 from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
@@ -32,14 +31,12 @@ from database import (
     JSONField,
     Row,
     Sequenced,
-    Statement,
     columns,
     deletion_of_some,
     placeholder,
     statement,
 )
-from errors import Conflict, Invalid
-from lists import COUNT_LIMIT, pagination
+from errors import Conflict
 from members import Entity, Transaction, differences, sorted_by
 from times import now
 
@@ -304,26 +301,6 @@ class Event(Sequenced):
         return cls.select(cls.seq).where(cls.id == placeholder("id"))
 
     @statement
-    def later(cls: Any):
-        events = cls.select(cls.id, cls.body)
-        later = events.where(cls.seq > placeholder("seq"), cls.name != "ping")
-        return later.order_by(cls.seq).limit(placeholder("most"))
-
-    @classmethod
-    def page(cls, *, limit: int, after: str | None = None, since: str = "") -> Row:
-        """Return the events `after` this one, or those `since` this time, oldest first.
-
-        Raises `Invalid` for an event that does not exist, or no longer exists.
-        """
-        seq: int | None = cls.last_before(since) if since else 0
-        if after is not None and (seq := cls.seq_of.value(id=after)) is None:
-            raise Invalid(("after", "this event does not exist any more; leave it out to get the oldest"))
-        rows, left = cls.later.some(seq=seq, most=limit + 1)
-        next_after = rows[:limit][-1]["id"] if rows else after
-        position = {"limit": limit, "has_more": left < 0 or len(rows) > limit, "next_after": next_after}
-        return {"events": [row["body"] for row in rows[:limit]], "pagination": position}
-
-    @statement
     def last_older(cls: Any):
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
         return old.order_by(cls.seq.desc()).limit(1)
@@ -402,7 +379,7 @@ class Delivery(Entity):
         return id
 
     @classmethod
-    def _select(cls, *more: Any) -> Query:
+    def select_listed(cls, *more: Any) -> Query:
         of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
         other = cls.alias()
@@ -416,25 +393,7 @@ class Delivery(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        return cls._select(Event.body.alias("payload"))
-
-    @classmethod
-    def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
-        """Return the deliveries that pass every filter, newest first, with their pagination."""
-        page, total = cls._queries(frozenset(filters))
-        rows, count = page.all(limit=limit + 1, offset=offset, **filters), total.value(**filters)
-        return {"deliveries": rows[:limit], "pagination": pagination(count, limit, offset, len(rows) > limit)}
-
-    @classmethod
-    @lru_cache(maxsize=16)
-    def _queries(cls, filters: frozenset[str]) -> tuple[Statement, Statement]:
-        """Return the queries of a page and of the number of deliveries that pass these filters."""
-        columns = {"status": cls.status, "webhook_id": cls.webhook, "event": Event.name}
-        passes: list[Any] = [columns[name] == placeholder(name) for name in sorted(filters)] or [SQL("1")]
-        page = cls._select().where(*passes).order_by(cls.id.desc())
-        some = cls.select(SQL("1")).join(Event, on=(cls.event == Event.seq)).where(*passes)
-        total = cls.select(fn.COUNT(SQL("*"))).from_(some.limit(COUNT_LIMIT + 1))
-        return Statement(page.limit(placeholder("limit")).offset(placeholder("offset"))), Statement(total)
+        return cls.select_listed(Event.body.alias("payload"))
 
     @statement
     def pending(cls: Any):

@@ -329,33 +329,6 @@ def _recipients(transaction: Transaction) -> list[Row]:
     return Webhook.configured.all(abandoned_before=max(sending.began_at, abandoned_at))
 
 
-def ping(transaction: Transaction, webhook_id: str) -> str:
-    """Store a `ping` for this webhook. Raises `NotFound`, and `Conflict` if it is disabled."""
-    name = Webhook.shown_enabled(webhook_id)["name"]
-    if webhook_id not in sending.webhooks:  # only another process has it in its configuration
-        raise Conflict(f"the webhook {name} is not in the configuration in use here")
-    return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
-
-
-def enable(transaction: Transaction, webhook_id: str) -> Row:
-    """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
-    _log_deleted(Webhook.shown_configured(webhook_id), Delivery.drop_waiting(webhook_id, most=-1))
-    return Webhook.enable(transaction, webhook_id)
-
-
-def resume(webhook: Row) -> Row:
-    """Have the sweeper send what waited for a webhook, after the commit of `enable`; return the webhook."""
-    sending.left_something.set()
-    return webhook
-
-
-def redeliver(transaction: Transaction, delivery_id: str) -> None:
-    """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
-    seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
-    Delivery.lease_again(delivery_id, now(seconds + LEASE_GRACE))
-    transaction.deliveries.append(delivery_id)
-
-
 def deliver(transaction: Transaction) -> dict[str, int]:
     """Send the committed transaction's deliveries; return how many were accepted and how many are pending."""
     count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
@@ -626,13 +599,13 @@ def prune_deliveries() -> None:
     before = now(-sending.delivery["keep_days"] * 86400)
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
-            _log_deleted(webhook, in_steps(Delivery.drop_waiting, webhook_id=webhook["id"], before=before))
+            log_deleted(webhook, in_steps(Delivery.drop_waiting, webhook_id=webhook["id"], before=before))
     in_steps(Delivery.delete_finished.run, before=before)
     in_steps(Event.delete_unused.run, before=before, last=Event.last_before(before))
     optimize()
 
 
-def _log_deleted(webhook: Row, count: int) -> None:
+def log_deleted(webhook: Row, count: int) -> None:
     if count:
         message = "webhook %s: the oldest %d events that waited for it are deleted"
         log.warning(message, without_paths(webhook["name"]), count)

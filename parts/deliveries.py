@@ -1,9 +1,12 @@
-"""Webhooks and their deliveries: show, test and enable them, and send a delivery again."""
+"""Webhooks and their deliveries: show, test and enable them, and send what is due, or again."""
 
+from contextlib import closing, suppress
+from functools import lru_cache
 from typing import Any
 
 import click
 from flask import Blueprint
+from peewee import SQL, fn
 
 import members
 import models
@@ -12,12 +15,15 @@ import schemas
 import webhooks
 from app import mail_state
 from commands import as_option, cli, configure_webhooks, fetch_actor, find_id, in_database, table
-from database import Row
+from database import BadDatabase, Row, Statement, placeholder
 from errors import Conflict
+from lists import COUNT_LIMIT, pagination
 from members import Transaction
-from outbox import Delivery, Webhook
+from outbox import Delivery, Event, Webhook
 from schemas import API, Id, MailShown, PaginationShown, answer_with, shown
-from webhooks import enable, ping, redeliver, resume
+from store import lock_server
+from times import now
+from webhooks import LEASE_GRACE, emit, log_deleted, sending
 from wire import operation
 
 api = Blueprint("deliveries", __name__, url_prefix=API)
@@ -46,6 +52,51 @@ DeliveryShown = shown(
 DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
 WEBHOOKS = answer_with("WebhookList", webhooks=[WebhookShown], mail=MailShown)
 DELIVERIES = answer_with("DeliveryList", deliveries=[DeliveryShown], pagination=PaginationShown)
+
+
+def delivery_page(*, limit: int, offset: int, **filters: str) -> Row:
+    """Return the deliveries that pass every filter, newest first, with their pagination."""
+    page, total = page_and_total(frozenset(filters))
+    rows, count = page.all(limit=limit + 1, offset=offset, **filters), total.value(**filters)
+    return {"deliveries": rows[:limit], "pagination": pagination(count, limit, offset, len(rows) > limit)}
+
+
+@lru_cache(maxsize=16)
+def page_and_total(filters: frozenset[str]) -> tuple[Statement, Statement]:
+    """Return the queries of a page and of the number of deliveries that pass these filters."""
+    columns = {"status": Delivery.status, "webhook_id": Delivery.webhook, "event": Event.name}
+    passes: list[Any] = [columns[name] == placeholder(name) for name in sorted(filters)] or [SQL("1")]
+    page = Delivery.select_listed().where(*passes).order_by(Delivery.id.desc())
+    some = Delivery.select(SQL("1")).join(Event, on=(Delivery.event == Event.seq)).where(*passes)
+    total = Delivery.select(fn.COUNT(SQL("*"))).from_(some.limit(COUNT_LIMIT + 1))
+    return Statement(page.limit(placeholder("limit")).offset(placeholder("offset"))), Statement(total)
+
+
+def ping(transaction: Transaction, webhook_id: str) -> str:
+    """Store a `ping` for this webhook. Raises `NotFound`, and `Conflict` if it is disabled."""
+    name = Webhook.shown_enabled(webhook_id)["name"]
+    if webhook_id not in sending.webhooks:  # only another process has it in its configuration
+        raise Conflict(f"the webhook {name} is not in the configuration in use here")
+    return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
+
+
+def enable(transaction: Transaction, webhook_id: str) -> Row:
+    """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
+    log_deleted(Webhook.shown_configured(webhook_id), Delivery.drop_waiting(webhook_id, most=-1))
+    return Webhook.enable(transaction, webhook_id)
+
+
+def resume(webhook: Row) -> Row:
+    """Have the sweeper send what waited for a webhook, after the commit of `enable`; return the webhook."""
+    sending.left_something.set()
+    return webhook
+
+
+def redeliver(transaction: Transaction, delivery_id: str) -> None:
+    """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
+    seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
+    Delivery.lease_again(delivery_id, now(seconds + LEASE_GRACE))
+    transaction.deliveries.append(delivery_id)
 
 
 webhook_commands = click.Group("webhook", help="List, test and enable webhooks.")
@@ -86,7 +137,7 @@ def webhook_test(name: str, email: str | None) -> None:
     """Send a ping to the webhook NAME, and print its answer."""
     configure_webhooks()
     with models.write(fetch_actor(email, "admin")) as transaction:
-        delivery_id = webhooks.ping(transaction, webhook_id(name))
+        delivery_id = ping(transaction, webhook_id(name))
     send_and_report(transaction, delivery_id)
 
 
@@ -96,7 +147,7 @@ def webhook_test(name: str, email: str | None) -> None:
 def webhook_enable(name: str) -> None:
     """Enable a disabled webhook; events that waited are sent first."""
     with models.write() as transaction:
-        webhooks.enable(transaction, webhook_id(name))
+        enable(transaction, webhook_id(name))
     click.echo(f"{name} is active.")
 
 
@@ -107,8 +158,23 @@ def redeliver_command(delivery_id: str) -> None:
     """Send a delivery again, with the same id and body."""
     configure_webhooks()
     with models.write() as transaction:
-        webhooks.redeliver(transaction, delivery_id)
+        redeliver(transaction, delivery_id)
     send_and_report(transaction, delivery_id)
+
+
+@cli.command()
+@in_database
+def deliver_command() -> None:
+    """Send all deliveries that are due, once.
+
+    The server sends them too, unless delivery.sweeper is false.
+    """
+    configure_webhooks()
+    with suppress(BadDatabase), closing(lock_server()), models.write():
+        Delivery.release_all.run()  # no server runs: the deliveries that it was sending are due now
+    accepted = sum(map(webhooks.drain, webhooks.due_ids()))
+    pending = Delivery.pending.value()
+    click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
 
 @api.get("/webhooks")
@@ -136,7 +202,7 @@ def enable_webhook(transaction: Transaction, id: str) -> Row:
 @operation(schemas.DeliveryQuery(), DELIVERIES, role="admin")
 def list_deliveries(**filters: Any) -> Row:
     """List the deliveries, newest first. The filters combine."""
-    return Delivery.page(**filters)
+    return delivery_page(**filters)
 
 
 @api.get("/deliveries/<id>")
