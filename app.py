@@ -212,6 +212,7 @@ class Service(Flask):
         self.starts: list[Callable] = []  # called with the configuration and its `Secrets`, at each (re)load
         self.workers: list[Callable] = []  # called with gunicorn's worker, in each one
         self.errands: list[Errand] = []  # of the sweeper
+        self.notes: list[Callable[[], object]] = []  # each worker's sweeper: store what requests have noted
         self.chores: list[Callable[[], object]] = []  # of the sweeper, once an hour
         self.refusals: list[
             Callable

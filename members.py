@@ -48,7 +48,7 @@ from database import (
     to_json,
 )
 from errors import Conflict, Forbidden, Gone, Invalid, NotFound, either, not_found
-from times import epoch_ms, first_id, new_id, now, wire_time
+from times import epoch_ms, new_id, now, wire_time
 
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
@@ -73,9 +73,7 @@ SESSION_DAYS = 30.0
 MAX_SESSIONS = 100  # of a member, started with one key or with none; a new one ends the oldest
 HIDDEN_DAYS = 14.0  # for which hidden activity is kept; only `/changes` reports it
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
-MAILED_SECONDS = 900.0  # for which a link is valid that is only mailed
 FRESH_SECONDS = 900.0  # after signing in, for which a session makes keys and links
-MAX_MAILED = 3  # unused sign-in links of a member, and links of an hour that confirm an address
 
 
 def permit(member: Row, role: str) -> None:
@@ -354,7 +352,7 @@ class Member(Entity):
 
         If the member is no admin, a link to confirm a new address is mailed there, and the address changes
         with the link. Raises `NotFound`, `Invalid` for the address of another member, `Forbidden`, `Conflict`
-        if no owner would be left, and as `check_fresh` and `Invitation.mail_to` do.
+        if no owner would be left or too many links were mailed lately, and as `check_fresh` does.
         """
         stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)
@@ -377,6 +375,8 @@ class Member(Entity):
             if actor.get("project_ids") is None:  # a client must not learn whose address it is
                 cls.check_free(fields["email"])
             if actor["role"] not in ADMINS:
+                if not Invitation.is_mailed:
+                    raise Forbidden("this server sends no mail; an owner or admin changes your address")
                 Invitation.mail_to(transaction, id, new_email=changes.pop("email")[1])
         cls.change(transaction, stored, changes)
         if new_role:
@@ -508,9 +508,7 @@ class Invitation(Credential):
 
     NOUN = "invitation"
     is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure_mail` sets it
-    # Addresses that asked for a sign-in link. The request does not look for the member: its duration would
-    # show whether there is one.
-    asked: ClassVar[set[str]] = set()
+    mail_to: ClassVar[Any] = None  # where links are mailed: the function of the part `mail`
 
     @classmethod
     def is_open(cls) -> Expression:
@@ -578,34 +576,6 @@ class Invitation(Credential):
         fields = {"token_hash": digest(token), "expires_at": expires_at, "mail_at": mail_at}
         cls.store(transaction, member_id=member["id"], **fields)
         return token, expires_at
-
-    @classmethod
-    def mail_to(cls, transaction: Transaction, member_id: str, new_email: str | None = None) -> None:
-        """Have a sign-in link mailed, which is shown to nobody; with `new_email`, it confirms that address.
-
-        Raises `Forbidden` if the server sends no mail, and `Conflict` after `MAX_MAILED` links.
-        """
-        if not cls.is_mailed:
-            raise Forbidden("this server sends no mail; an owner or admin changes your address")
-        since, confirms = first_id(now(-3600)), new_email is not None
-        links = cls.asked_for.value(member_id=member_id, confirms=confirms, since=since, now=transaction.at)
-        if links >= MAX_MAILED:
-            raise Conflict(f"{links} links were mailed lately; use the newest, or try again later")
-        fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
-        cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
-
-    @statement
-    def asked_for(cls: Any):
-        """The member's links since `:since` that confirm an address, or else the links that can sign in.
-
-        Links that an admin made do not count, or they would lock the member out. Used and expired links to
-        sign in do not count either: anybody can ask for them, and a stranger would leave the member none.
-        """
-        is_own = (cls.member == placeholder("member_id")) & (cls.created_by == cls.member)
-        confirms = cls.new_email.is_null(False) & (cls.id > placeholder("since"))
-        signs_in = cls.new_email.is_null() & cls.is_open()
-        counts = Case(placeholder("confirms"), [(1, confirms)], signs_in)
-        return cls.select(fn.COUNT(cls.id)).where(is_own, cls.old_email.is_null(), counts)
 
     @statement
     def to_mail(cls: Any):
@@ -696,7 +666,7 @@ class ApiKey(Credential):
     kind: ClassVar[Any] = Case(None, [(scope == CALENDAR, CALENDAR), (is_started, "session")], "key")
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
-    # it (`write`); without one, the sweeper does (`write_noted`).
+    # it (`write`); without one, the sweeper does (`write_uses`).
     used: ClassVar[dict[str, str]] = {}  # by the key's id
 
     @classmethod

@@ -85,7 +85,7 @@ def start_sweeper(app: Any) -> webhooks.Sweeper:
         ),
         *app.chores,
     ]
-    sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, app.errands)
+    sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, app.errands, app.notes)
     sweeper.start()
     return sweeper
 

@@ -34,9 +34,9 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 
 from database import LOCK_SECONDS, Row, is_outage
-from errors import Conflict, Unavailable
+from errors import Unavailable
 from limits import SocketDeadline
-from members import ApiKey, Invitation, Member, Transaction
+from members import ApiKey, Transaction
 from metrics import figures
 from models import Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
@@ -505,10 +505,17 @@ Errand = tuple[str, Callable[[], object], Callable[[], object]]
 class Sweeper:
     """The threads that send what requests have left, in the worker that holds the lock."""
 
-    def __init__(self, lock: Path, chores: Sequence[Callable[[], object]], errands: Sequence[Errand]):
+    def __init__(
+        self,
+        lock: Path,
+        chores: Sequence[Callable[[], object]],
+        errands: Sequence[Errand],
+        notes: Sequence[Callable[[], object]] = (),
+    ):
         self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
         self._errands = errands
+        self._notes = (write_uses, *notes)  # store what requests of this process have noted
         self._chores_at = 0.0
         self._threads: dict[str, threading.Thread] = {}  # the newest of each name
 
@@ -546,7 +553,8 @@ class Sweeper:
             sending.left_something.clear()
 
     def _beat(self) -> None:
-        write_noted()
+        for store_noted in self._notes:
+            store_noted()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except BlockingIOError:  # another worker sweeps
@@ -582,16 +590,11 @@ def in_steps(deletion: Callable[..., int], most: int = 500, **parameters: Any) -
     return total
 
 
-def write_noted() -> None:
-    """Write what requests have only noted: uses of keys, and addresses that asked for a sign-in link."""
+def write_uses() -> None:
+    """Write when keys were used, which requests only note."""
     if ApiKey.used:
         with write():
             pass
-    while Invitation.asked:
-        member = Member.by_email.one(email=Invitation.asked.pop())
-        if member and member["status"] == Member.ACTIVE:
-            with suppress(Conflict), write(member) as transaction:
-                Invitation.mail_to(transaction, member["id"])
 
 
 def prune_deliveries() -> None:

@@ -16,24 +16,34 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import EmailPolicy
 from email.utils import localtime
+from functools import cache
 from socket import SHUT_RDWR
 from typing import Any
 from urllib.parse import urlsplit
 
 import idna
+from flask import Blueprint
+from peewee import Case, fn
 
-from database import Row, digest
-from limits import SocketDeadline, bound
-from members import Invitation, Member
+import schemas
+from database import Row, Statement, digest, placeholder
+from errors import Conflict, TooMany
+from limits import RateLimit, SocketDeadline, bound
+from members import Invitation, Member, Transaction
 from metrics import figures
 from models import write
 from parts.inbox import Notice
 from settings import mail_password
-from times import now, seconds_since
+from times import first_id, now, seconds_since
 from webhooks import local_time, sending, tls_context
-from wire import TOKEN
+from wire import TOKEN, operation, request
 
 log = logging.getLogger("tasks.mail")
+api = Blueprint("mail", __name__, url_prefix=schemas.API)
+link_limit = RateLimit(20, 3600)  # sign-in links, by client address
+# Addresses that asked for a sign-in link. The request does not look for the member: its duration would show
+# whether there is one.
+asked: set[str] = set()
 
 QUIET_SECONDS = bound("QUIET_SECONDS", 120.0)  # after a notice, so that it may be seen on the page
 GAPS = {"at_once": 900.0, "daily": 86400.0}  # seconds from one digest to the next
@@ -41,6 +51,8 @@ AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # before a mail is tried again, ea
 AGAIN_MOST = 6 * 3600.0  # up to this
 MOST_NOTICES = 50  # in a digest
 REPLY_BYTES = 1_000_000  # of a mail server's replies in a conversation, which takes a few thousand
+MAILED_SECONDS = 900.0  # for which a link is valid that is only mailed
+MAX_MAILED = 3  # unused sign-in links of a member, and links of an hour that confirm an address
 NEEDS_UTF8 = "it accepts only ASCII before the @ of an address (no SMTPUTF8); the mail is not tried again"
 SAYINGS = {
     "assigned": "{who} assigned you {task}",
@@ -204,6 +216,60 @@ def again_after(begun_at: str, reason: str | None) -> str | None:
     return now(min(max(seconds_since(begun_at), AGAIN_SECONDS), AGAIN_MOST))
 
 
+ASKED = schemas.answer_with("Asked", email=str)
+
+
+@api.post("/session/link")
+@operation(schemas.MemberInput(only=["email"]), ASKED, status=202, role=None, raises=(Conflict, TooMany))
+def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
+    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
+    if not Invitation.is_mailed:
+        raise Conflict("this server sends no mail; ask an owner or admin for a link")
+    if not (verdict := link_limit.hit(request().client_address)).allowed:
+        raise TooMany(verdict.seconds)
+    asked.add(email)
+    return {"email": email}
+
+
+def write_asked() -> None:
+    """Have links mailed to the members that asked for them; one may have asked too often."""
+    while asked:
+        member = Member.by_email.one(email=asked.pop())
+        if member and member["status"] == Member.ACTIVE:
+            with suppress(Conflict), write(member) as transaction:
+                mail_to(transaction, member["id"])
+
+
+def mail_to(transaction: Transaction, member_id: str, new_email: str | None = None) -> None:
+    """Have a sign-in link mailed, which is shown to nobody; with `new_email`, it confirms that address.
+
+    Raises `Conflict` after `MAX_MAILED` links.
+    """
+    since, confirms = first_id(now(-3600)), new_email is not None
+    of_member = {"member_id": member_id, "confirms": confirms, "since": since, "now": transaction.at}
+    if (links := links_asked_for().value(**of_member)) >= MAX_MAILED:
+        raise Conflict(f"{links} links were mailed lately; use the newest, or try again later")
+    fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
+    token_hash = digest(secrets.token_urlsafe())
+    Invitation.store(transaction, member_id=member_id, token_hash=token_hash, **fields)
+
+
+@cache
+def links_asked_for() -> Statement:
+    """Return the SELECT of the number of a member's links: all open ones that can sign in, or, with
+    `:confirms`, those since `:since` that confirm an address.
+
+    Links that an admin made do not count, or they would lock the member out. Used and expired links to
+    sign in do not count either: anybody can ask for them, and a stranger would leave the member none.
+    """
+    is_own = (Invitation.member == placeholder("member_id")) & (Invitation.created_by == Invitation.member)
+    confirms = Invitation.new_email.is_null(False) & (Invitation.id > placeholder("since"))
+    signs_in = Invitation.new_email.is_null() & Invitation.is_open()
+    counts = Case(placeholder("confirms"), [(1, confirms)], signs_in)
+    links = Invitation.select(fn.COUNT(Invitation.id))
+    return Statement(links.where(is_own, Invitation.old_email.is_null(), counts))
+
+
 def send_link() -> bool:
     """Send a link that is to be mailed; return whether there was one."""
     with write():
@@ -289,6 +355,9 @@ def problems(config: Row) -> Iterator[str]:
 
 
 def register(app: Any) -> None:
+    app.register_blueprint(api)
+    Invitation.mail_to = mail_to
+    app.notes.append(write_asked)
     app.starts.append(configure_mail)
     app.errands.append(("mails", has_some, send_all))
     app.problems.append(problems)

@@ -13,16 +13,14 @@ from werkzeug.http import dump_cookie
 
 import schemas
 from database import Row
-from errors import Conflict, TooMany
-from limits import RateLimit
-from members import ApiKey, Invitation, Member, Transaction
+from errors import Conflict
+from members import ApiKey, Member, Transaction
 from schemas import API
 from settings import port_of
 from times import seconds_since
 from wire import Request, operation, request, root_path
 
 api = Blueprint("sessions", __name__, url_prefix=API)
-link_limit = RateLimit(20, 3600)  # sign-in links by mail, by client address
 
 
 def register(app: Any) -> None:
@@ -104,10 +102,8 @@ class SessionInput(schemas.Strict):
     EXAMPLE = {"api_key": "tms_…"}
 
 
-MAIL_LINK = schemas.MemberInput(only=["email"])
 # The cookie contains the secret.
 SessionShown = schemas.answer_with("Session", secret=True, member=schemas.MemberShown, key=schemas.KeyShown)
-ASKED = schemas.answer_with("Asked", email=str)
 
 
 def set_session_cookie(key: str, expires_at: str) -> None:
@@ -152,18 +148,6 @@ def browser_name(agent: str) -> str:
     browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
     system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
     return f"{browser} on {system}" if system else browser
-
-
-@api.post("/session/link")
-@operation(MAIL_LINK, ASKED, status=202, role=None, raises=(Conflict, TooMany))
-def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
-    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
-    if not Invitation.is_mailed:
-        raise Conflict("this server sends no mail; ask an owner or admin for a link")
-    if not (verdict := link_limit.hit(request().client_address)).allowed:
-        raise TooMany(verdict.seconds)
-    Invitation.asked.add(email)
-    return {"email": email}
 
 
 @api.delete("/session")
