@@ -109,6 +109,7 @@ def export_command(kind: str, files: Path | None, file: IO[str]) -> None:
     """
     if files and kind == "csv":
         raise click.UsageError("--files needs --format jsonl")
+    times.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     with as_click_errors(*((OSError,) if files else ())):  # click itself handles a closed pipe
         if files:
             files.mkdir(0o700, parents=True, exist_ok=True)

@@ -619,14 +619,32 @@ def _listed(table: Any, member: Any, role: str, names: str) -> Any:
     return fn.JSON(rows.join(Member, JOIN.LEFT_OUTER, on=(member == Member.id))).alias(f"{table.NOUN}s")
 
 
+def shown(time: str | None, ends_day: bool) -> str | None:
+    """Return a time as spreadsheets recognise it, in the workspace's time zone, if an import reads the same.
+
+    It is a date if the day begins then or, with `ends_day`, ends then; otherwise a time in minutes.
+    """
+    if not time or not "1971" < time < "9999":
+        return time
+    moment = times.local(time)
+    text = moment.isoformat(" ", "milliseconds")[:23]
+    if text[11:] == ("23:59:59.999" if ends_day else "00:00:00.000"):
+        # If clocks are set back at midnight, this time comes twice.
+        return text[:10] if moment.utcoffset() == moment.replace(fold=ends_day).utcoffset() else time
+    is_whole = text[16:] == ":00.000" and text[11:16] != "00:00" and not moment.fold
+    return text[:16] if is_whole else time
+
+
 def write_csv(file: IO[str]) -> None:
     file.write("\ufeff")  # without it, Excel reads the file in the code page of its computer
-    writer = csv.DictWriter(file, EXPORTED, extrasaction="ignore")
-    writer.writeheader()
+    writer, date = csv.writer(file), lru_cache(maxsize=1000)(shown)
+    writer.writerow(EXPORTED)
     for row in exported_tasks():
-        labels, texts = row["labels"], {"blocked_by": " ".join(map(str, row["blocked_by"]))}
-        texts["labels"] = to_json(labels).decode() if {*",;"} & {*"".join(labels)} else ", ".join(labels)
-        writer.writerow({name: quoted(value) for name, value in (row | texts).items()})
+        labels = row["labels"]
+        row["blocked_by"] = " ".join(map(str, row["blocked_by"]))
+        row["labels"] = to_json(labels).decode() if {*",;"} & {*"".join(labels)} else ", ".join(labels)
+        row["start_date"], row["due_date"] = date(row["start_date"], False), date(row["due_date"], True)
+        writer.writerow([quoted(row[name]) for name in EXPORTED])
 
 
 def write_json_lines(file: IO[str], files: Path | None = None) -> None:

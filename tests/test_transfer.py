@@ -7,12 +7,17 @@ import os
 import re
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 from forks import running
 from harness import NOBODY, PATIENCE, ROOT, fault, invoke, wait_until
 
+import times
+from parts import transfer
+from parts.transfer import IMPORTS
 from times import now
 
 
@@ -220,9 +225,46 @@ def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_
     task = owner.make("/tasks", made | {"due_date": "2026-12-01"})
     assert (task["description"], task["due_date"]) == (text, "2026-12-02T04:59:59.999Z")
     server.flask("export", str(tmp_path / "exported.csv"))
-    exported = (tmp_path / "exported.csv").read_bytes().replace(task["due_date"].encode(), b"2026-12-01")
+    exported = (tmp_path / "exported.csv").read_bytes()
+    assert b",2026-12-01," in exported
     again = run_import(server, tmp_path, exported + b",,,,,\r\n", "--apply")
     assert again.stdout.splitlines()[-1] == "0 new, 0 changed, 1 unchanged"
+
+
+def test_dates_are_such_for_a_spreadsheet_and_come_back_from_it(launch, tmp_path):
+    server = launch(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
+    owner = server.client()
+    dues = {"2027-03-01": "2027-03-01", "2027-03-01T13:00:00Z": "2027-03-01 14:00"}
+    dues |= {time: time for time in ("2027-02-28T23:00:00.000Z", "2027-03-01T13:00:05.000Z")}
+    project = owner.make_project()
+    for due in dues:
+        owner.make_task(project, title="T", due_date=due, start_date="2027-02-01")
+    exported = server.flask("export").stdout
+    rows = [*csv.DictReader(io.StringIO(exported.removeprefix("\ufeff")))]
+    assert [(row["start_date"], row["due_date"]) for row in rows] == [
+        ("2027-02-01", due) for due in dues.values()
+    ]
+    german = re.sub(r"(\d{4})-(\d\d)-(\d\d)(?=[; ])", r"\3.\2.\1", exported.replace(",", ";"))
+    assert "01.03.2027 14:00" in german
+    done = run_import(server, tmp_path, german.encode("cp1252", "ignore"), "--apply").stdout
+    assert done == "0 new, 0 changed, 4 unchanged\n"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Havana", "Asia/Beirut", "Africa/Cairo"])
+def test_a_date_in_csv_means_the_same_time_whatever_the_clocks_do(monkeypatch, zone):
+    monkeypatch.setattr(times, "zone", ZoneInfo(zone))
+    days = (*range(70, 118), *range(298, 314))  # in which clocks change
+    minutes = [datetime(2027, 1, 1, tzinfo=UTC) + timedelta(day, 1800 * n) for day in days for n in range(48)]
+    for name, ends_day in (("start_date", False), ("due_date", True)):
+        field, shown = IMPORTS["task"].fields[name], set()
+        for moment in (*minutes, *(minute - timedelta(milliseconds=1) for minute in minutes)):
+            time = times.instant(moment)
+            text = transfer.shown(time, ends_day)
+            assert field.deserialize(transfer.Dates(None, tuple).read(text, name)) == time
+            shown.add(len(text))
+        assert {10, 16} <= shown
+    assert transfer.shown("9999-12-31T23:59:59.999Z", True) == "9999-12-31T23:59:59.999Z"
+    assert transfer.shown("1970-01-01T00:00:00.000Z", False) == "1970-01-01T00:00:00.000Z"
 
 
 def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_path):
