@@ -10,16 +10,16 @@ import werkzeug
 from flask import Blueprint
 
 import limits
+import schemas
 from database import Row, Statement, db, placeholder
 from errors import not_found
 from meetings import Meeting
 from members import CALENDAR, ApiKey, Transaction
 from models import MAX_LISTED, Task
-from schemas import API, answer_with
 from times import local, now
 from wire import operation, request
 
-api = Blueprint("calendar", __name__, url_prefix=API)
+api = Blueprint("calendar", __name__, url_prefix=schemas.API)
 pages = Blueprint("calendar_pages", __name__)
 
 
@@ -83,8 +83,8 @@ def _escaped(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
 
 
-CalendarShown = answer_with("Calendar", secret=True, url=str)
-CalendarRevokedShown = answer_with("CalendarRevoked", revoked=bool)
+CalendarShown = schemas.answer_with("Calendar", secret=True, url=str)
+CalendarRevokedShown = schemas.answer_with("CalendarRevoked", revoked=bool)
 
 
 @cache

@@ -20,38 +20,39 @@ from errors import Conflict
 from lists import COUNT_LIMIT, pagination
 from members import Transaction
 from outbox import Delivery, Event, Webhook
-from schemas import API, Id, MailShown, PaginationShown, answer_with, shown
 from store import lock_server
 from times import now
 from webhooks import LEASE_GRACE, emit, log_deleted, sending
 from wire import operation
 
-api = Blueprint("deliveries", __name__, url_prefix=API)
+api = Blueprint("deliveries", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
 
 
-WebhookShown = shown(
+WebhookShown = schemas.shown(
     outbox.Webhook,
     "id name url header_name events state reason failures first_failure_at last_error open_until pending"
     " created_at updated_at",
     events=[str],
     pending=int,
 )
-DeliveryShown = shown(
+DeliveryShown = schemas.shown(
     outbox.Delivery,
     "id webhook_id webhook event_id event status attempts next_at leased_until last_status last_error"
     " duration_ms delivered_at created_at waits_for",
     webhook=str,
     event_id=str,
     event=str,
-    waits_for=(Id | None, "The delivery that has to be sent before."),
+    waits_for=(schemas.Id | None, "The delivery that has to be sent before."),
 )
-DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
-WEBHOOKS = answer_with("WebhookList", webhooks=[WebhookShown], mail=MailShown)
-DELIVERIES = answer_with("DeliveryList", deliveries=[DeliveryShown], pagination=PaginationShown)
+DeliveryDetailShown = schemas.answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
+WEBHOOKS = schemas.answer_with("WebhookList", webhooks=[WebhookShown], mail=schemas.MailShown)
+DELIVERIES = schemas.answer_with(
+    "DeliveryList", deliveries=[DeliveryShown], pagination=schemas.PaginationShown
+)
 
 
 def delivery_page(*, limit: int, offset: int, **filters: str) -> Row:

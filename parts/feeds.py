@@ -10,6 +10,7 @@ from flask import Blueprint
 from peewee import SQL, Expression, Query, fn
 
 import members
+import schemas
 from database import PAGE_BYTES, Row, Statement, columns, db, placeholder
 from errors import Gone, Invalid
 from lists import OTHER_PROJECTS
@@ -18,28 +19,10 @@ from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import Comment, Milestone, Project, Task, each, newest_of
 from outbox import Event
 from parts.inbox import INBOX, Notice
-from schemas import (
-    API,
-    WAIT,
-    ActivityShown,
-    Choice,
-    Cursor,
-    HistoryPaginationShown,
-    Id,
-    Instant,
-    ListedEventShown,
-    Moment,
-    QueryInteger,
-    Strict,
-    TaskReference,
-    Text,
-    answer_with,
-    doc,
-)
 from times import first_id, now
 from wire import awaited, operation, request, search
 
-api = Blueprint("feeds", __name__, url_prefix=API)
+api = Blueprint("feeds", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
@@ -224,7 +207,7 @@ def event_page(*, limit: int, after: str | None = None, since: str = "") -> Row:
     return {"events": [row["body"] for row in rows[:limit]], "pagination": position}
 
 
-class QueryTaskReference(TaskReference):
+class QueryTaskReference(schemas.TaskReference):
     """The number or the id of a task in a query, where the number is text."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int | str:
@@ -232,51 +215,62 @@ class QueryTaskReference(TaskReference):
         return super()._deserialize(int(value) if is_number else value, *arguments, **options)
 
 
-class HistoryQuery(Strict):
-    limit = QueryInteger(1, 100, load_default=20)
-    before = Id()
-    since = Instant()
-    until = Instant(ends_day=True)
-    actor_id = Id()
-    key = Text(36, **doc("The id or the prefix of an API key."))
-    action = Choice(members.ACTIONS)
+class HistoryQuery(schemas.Strict):
+    limit = schemas.QueryInteger(1, 100, load_default=20)
+    before = schemas.Id()
+    since = schemas.Instant()
+    until = schemas.Instant(ends_day=True)
+    actor_id = schemas.Id()
+    key = schemas.Text(36, **schemas.doc("The id or the prefix of an API key."))
+    action = schemas.Choice(members.ACTIONS)
 
 
 class ActivityQuery(HistoryQuery):
-    entity = Choice(members.ENTITIES)
-    task = QueryTaskReference(attribute="task_id", **doc("A task, which may be deleted."))
+    entity = schemas.Choice(members.ENTITIES)
+    task = QueryTaskReference(attribute="task_id", **schemas.doc("A task, which may be deleted."))
 
 
-EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WAIT}
-LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
-CHANGE_CURSOR = Cursor(f"({Id.PATTERN.pattern})_({Id.PATTERN.pattern})(?:_({Id.PATTERN.pattern}))?")
-CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": Instant(), "wait": WAIT}
-CHANGE_QUERY |= {"limit": QueryInteger(1, 100, load_default=100), "include": Choice(["inbox"])}
-LIST_CHANGES = Strict.from_dict(CHANGE_QUERY)()
-HistoryShown = answer_with(
+EVENT_QUERY: dict[str, Any] = {"after": schemas.Text(64), "since": schemas.Instant(), "wait": schemas.WAIT}
+LIST_EVENTS = schemas.Strict.from_dict(
+    EVENT_QUERY | {"limit": schemas.QueryInteger(1, 100, load_default=20)}
+)()
+CHANGE_CURSOR = schemas.Cursor(
+    f"({schemas.Id.PATTERN.pattern})_({schemas.Id.PATTERN.pattern})(?:_({schemas.Id.PATTERN.pattern}))?"
+)
+CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": schemas.Instant(), "wait": schemas.WAIT}
+CHANGE_QUERY |= {
+    "limit": schemas.QueryInteger(1, 100, load_default=100),
+    "include": schemas.Choice(["inbox"]),
+}
+LIST_CHANGES = schemas.Strict.from_dict(CHANGE_QUERY)()
+HistoryShown = schemas.answer_with(
     "History",
-    base=ActivityShown,
-    action=Choice(members.ACTIONS),
-    task_id=(Id | None, "The task, or the comment's task. It may be deleted."),
+    base=schemas.ActivityShown,
+    action=schemas.Choice(members.ACTIONS),
+    task_id=(schemas.Id | None, "The task, or the comment's task. It may be deleted."),
     number=(int | None, "The task's number."),
 )
-EventPaginationShown = answer_with("EventPagination", limit=int, has_more=bool, next_after=str | None)
-ChangeShown = answer_with(
+EventPaginationShown = schemas.answer_with("EventPagination", limit=int, has_more=bool, next_after=str | None)
+ChangeShown = schemas.answer_with(
     "Change",
     optional=("number",),
-    kind=Choice(OBJECTS),
-    id=Id,
+    kind=schemas.Choice(OBJECTS),
+    id=schemas.Id,
     number=(int, "A task's number."),
-    action=Choice(("created", "updated", "deleted")),
-    at=Moment,
+    action=schemas.Choice(("created", "updated", "deleted")),
+    at=schemas.Moment,
     object=(dict | None, "Its own columns as they are now; null if it was deleted."),
 )
-ChangePaginationShown = answer_with("ChangePagination", next_after=str, has_more=bool)
+ChangePaginationShown = schemas.answer_with("ChangePagination", next_after=str, has_more=bool)
 CHANGED_INBOX = (INBOX, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
 CHANGE_LIST: dict[str, Any] = {"changes": [ChangeShown], "pagination": ChangePaginationShown}
-CHANGED = answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
-HISTORY = answer_with("ActivityList", activity=[HistoryShown], pagination=HistoryPaginationShown)
-LISTED_EVENTS = answer_with("EventList", events=[ListedEventShown], pagination=EventPaginationShown)
+CHANGED = schemas.answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
+HISTORY = schemas.answer_with(
+    "ActivityList", activity=[HistoryShown], pagination=schemas.HistoryPaginationShown
+)
+LISTED_EVENTS = schemas.answer_with(
+    "EventList", events=[schemas.ListedEventShown], pagination=EventPaginationShown
+)
 
 
 @api.get("/tasks/<task:id>/activity")

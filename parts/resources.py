@@ -13,26 +13,10 @@ from database import Row
 from meetings import Meeting, Whiteboard
 from members import Transaction
 from models import Milestone, Project
-from schemas import (
-    API,
-    MAX_TITLE,
-    Description,
-    Id,
-    Instant,
-    JSONBoolean,
-    JSONObject,
-    ListOf,
-    ProgressShown,
-    Strict,
-    Text,
-    WhiteboardSummaryShown,
-    answer_with,
-    shown,
-)
 from webhooks import announce
 from wire import operation
 
-api = Blueprint("resources", __name__, url_prefix=API)
+api = Blueprint("resources", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
@@ -42,24 +26,24 @@ def register(app: Any) -> None:
 MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 
 
-class MilestoneInput(Strict):
-    title = Text(MAX_TITLE, required=True)
-    description = Description()
-    due_date = Instant(ends_day=True, allow_none=True)
-    closed = JSONBoolean()
+class MilestoneInput(schemas.Strict):
+    title = schemas.Text(schemas.MAX_TITLE, required=True)
+    description = schemas.Description()
+    due_date = schemas.Instant(ends_day=True, allow_none=True)
+    closed = schemas.JSONBoolean()
 
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
 
-class MeetingInput(Strict):
-    title = Text(MAX_TITLE, required=True)
-    description = Description()
-    location = Text(MAX_TITLE, allow_none=True)
-    project_id = Id(allow_none=True)
-    starts_at = Instant(required=True)
-    ends_at = Instant(allow_none=True)
-    participant_ids = ListOf(
-        Id(error_messages={"null": "must be a UUID"}),
+class MeetingInput(schemas.Strict):
+    title = schemas.Text(schemas.MAX_TITLE, required=True)
+    description = schemas.Description()
+    location = schemas.Text(schemas.MAX_TITLE, allow_none=True)
+    project_id = schemas.Id(allow_none=True)
+    starts_at = schemas.Instant(required=True)
+    ends_at = schemas.Instant(allow_none=True)
+    participant_ids = schemas.ListOf(
+        schemas.Id(error_messages={"null": "must be a UUID"}),
         "ids",
         validate.Length(max=500, error="must be at most {max} members"),
         allow_none=True,
@@ -68,23 +52,25 @@ class MeetingInput(Strict):
     EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
 
 
-class WhiteboardInput(Strict):
-    title = Text(MAX_TITLE, required=True)
-    project_id = Id(allow_none=True)
-    content = JSONObject(MAX_CONTENT)
+class WhiteboardInput(schemas.Strict):
+    title = schemas.Text(schemas.MAX_TITLE, required=True)
+    project_id = schemas.Id(allow_none=True)
+    content = schemas.JSONObject(MAX_CONTENT)
 
     EXAMPLE = {"title": "Ideas", "content": {"shapes": []}}
 
 
 CREATE_MILESTONE = MilestoneInput(exclude=["closed"], when=" on create")
-MilestoneShown = shown(
+MilestoneShown = schemas.shown(
     models.Milestone,
     "id title due_date closed_at project_id description stats created_at updated_at",
-    stats=ProgressShown,
+    stats=schemas.ProgressShown,
 )
-WhiteboardShown = shown(meetings.Whiteboard, "id title project_id updated_at updated_by content created_at")
-MILESTONES = answer_with("MilestoneList", milestones=[MilestoneShown])
-WHITEBOARDS = answer_with("WhiteboardList", whiteboards=[WhiteboardSummaryShown])
+WhiteboardShown = schemas.shown(
+    meetings.Whiteboard, "id title project_id updated_at updated_by content created_at"
+)
+MILESTONES = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
+WHITEBOARDS = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
 
 
 @api.get("/projects/<id>/milestones")
