@@ -140,7 +140,7 @@ class Whiteboard(Resource):
     updated_at = TextField()
 
     NOUN = "whiteboard"
-    SEEN = "project_id IN seen_project"
+    SEEN = Base.OF_PROJECT
 
     @statement
     def latest(cls: Any):

@@ -907,10 +907,8 @@ class Activity(Identified):
     project_id = TextField(null=True)  # of the task, at that time
 
     # A viewer does not see a task's activity from before it came to the viewer's projects, or after it left.
-    SEEN = (
-        "project_id IN seen_project AND (action = 'deleted' AND entity = 'task' "
-        "OR EXISTS (SELECT 1 FROM task WHERE task.id = task_id))"
-    )
+    _IS_THERE = "EXISTS (SELECT 1 FROM task WHERE task.id = task_id)"
+    SEEN = f"{Base.OF_PROJECT} AND (action = 'deleted' AND entity = 'task' OR {_IS_THERE})"
     SEEN_AS: ClassVar[Row] = {"changes": _SEEN_CHANGES}
     is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
     is_shown: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)

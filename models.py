@@ -167,7 +167,7 @@ class Project(Resource):
     updated_at = TextField()
 
     NOUN, TITLE = "project", "name"
-    SEEN = "id IN seen_project"
+    SEEN = Base.OF_PROJECT.replace("project_id", "id")
 
     @classmethod
     def select_shown(cls, *described: Any) -> Query:
@@ -254,7 +254,7 @@ class TaskCount(Base):
 
     project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")  # and a counter for each status
 
-    SEEN = "project_id IN seen_project"
+    SEEN = Base.OF_PROJECT
     FILTERS = frozenset({"project_id", "status", "archived"})
 
     @classmethod
@@ -285,7 +285,7 @@ class DueCount(Base):
     due_date = TextField()
     open = IntegerField()
 
-    SEEN = "project_id IN seen_project"
+    SEEN = Base.OF_PROJECT
 
     class Meta:
         primary_key = CompositeKey("project", "due_date")
@@ -308,7 +308,7 @@ class Milestone(Resource):
     updated_at = TextField()
 
     NOUN = "milestone"
-    SEEN = "project_id IN seen_project"
+    SEEN = Base.OF_PROJECT
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -451,7 +451,7 @@ class Task(Entity):
     search = TextField()  # title and description, folded: SQLite itself folds ASCII only
 
     NOUN = "task"
-    SEEN = "project_id IN seen_project"
+    SEEN = Base.OF_PROJECT
     _OTHER = "main.task other WHERE other.number = task.repeats AND +other.project_id IN seen_project"
     SEEN_AS: ClassVar[Row] = {"repeats": f"(SELECT number FROM {_OTHER})"}  # noqa: S608
     # Parts replace these.
