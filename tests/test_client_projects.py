@@ -1,4 +1,11 @@
-"""Clients who see only some projects: no answer has a trace of any other."""
+"""Clients who see only some projects: no answer has a trace of any other.
+
+An open view of a table fails these tests, unless a second layer hides its rows. `due_count`,
+`attachment_content`, `blocker`, `participant` and `notice` are only read with their project, attachment,
+task, meeting or recipient. A calendar lists only the client's own tasks and meetings, and no task
+elsewhere can be assigned to a client. A member who is shown as removed, with a phone number, is in no
+list.
+"""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
