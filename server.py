@@ -25,9 +25,13 @@ import re
 import resource
 import selectors
 import signal
+import socket
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
@@ -56,7 +60,7 @@ SHOWN_OF_HEAD = re.compile(
 class Worker(ThreadWorker):
     """gunicorn's threaded worker, changed so that a few clients cannot hold up all others (table above)."""
 
-    def __init__(self, *arguments, **options):
+    def __init__(self, *arguments: Any, **options: Any):
         """Limit the connections by the file descriptors, not only by gunicorn's setting."""
         super().__init__(*arguments, **options)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -65,7 +69,7 @@ class Worker(ThreadWorker):
         self.max_keepalived = self.worker_connections  # `make_room` closes those that were idle longest
         self.paused_until = 0.0
 
-    def accept(self, listener):
+    def accept(self, listener: socket.socket) -> None:
         """Accept a connection, and let the poller wait for its first byte; gunicorn would block a thread."""
         try:
             sock, address = listener.accept()
@@ -82,20 +86,20 @@ class Worker(ThreadWorker):
         self.pending_conns.append(conn)
         self.poller.register(sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
-    def is_parent_alive(self):
+    def is_parent_alive(self) -> bool:
         """Stop as with SIGTERM when the master has died; gunicorn would continue with busy clients."""
         if not super().is_parent_alive():
             self.alive = False
         return self.alive
 
-    def set_accept_enabled(self, enabled):
+    def set_accept_enabled(self, enabled: bool) -> None:
         """Close the connection that was idle longest, where gunicorn would stop accepting."""
         if self.alive:
             paused = time.monotonic() < self.paused_until
             enabled = (enabled and not paused) or self.make_room()
         super().set_accept_enabled(enabled)
 
-    def finish_request(self, conn, future):
+    def finish_request(self, conn: TConn, future: Future) -> None:
         """Forget a connection that `handle` has closed; gunicorn would close and count it twice."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
@@ -103,7 +107,7 @@ class Worker(ThreadWorker):
             self.nr_conns -= 1
             conn.close()
 
-    def handle(self, conn):
+    def handle(self, conn: TConn) -> bool:
         """Limit the time in which a request's head arrives; gunicorn would wait forever.
 
         Closing at once would reset a connection on which the client is still sending, and lose the response.
@@ -116,11 +120,11 @@ class Worker(ThreadWorker):
             gunicorn.util.close_graceful(conn.sock, LINGER_SECONDS)
         return is_kept
 
-    def handle_request(self, request, conn):
+    def handle_request(self, request: Any, conn: TConn) -> bool:
         conn.head.stop()  # the head is complete; other deadlines follow
         return super().handle_request(request, conn)
 
-    def handle_error(self, req, client, addr, exc):
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """Refuse a malformed request; gunicorn would repeat it, with secrets, in log and response."""
         if isinstance(exc, ParseException):
             for name, value in vars(exc).items():
@@ -128,7 +132,7 @@ class Worker(ThreadWorker):
                     setattr(exc, name, shown_of_head(value))
         super().handle_error(req, client, addr, exc)
 
-    def make_room(self):
+    def make_room(self) -> bool:
         """Close the connection that was idle longest; return whether there was one."""
         oldest = [conns[0] for conns in (self.pending_conns, self.keepalived_conns) if conns]
         if oldest:
@@ -137,7 +141,7 @@ class Worker(ThreadWorker):
             self.murder_keepalived()
         return bool(oldest)
 
-    def _cap_keepalive(self, deadline):
+    def _cap_keepalive(self, deadline: float) -> None:
         """Treat silent new connections as idle ones at a stop; gunicorn would wait until they time out."""
         super()._cap_keepalive(deadline)
         ending.set()
@@ -145,13 +149,13 @@ class Worker(ThreadWorker):
             conn.timeout = min(conn.timeout, deadline)
         self.murder_pending()
 
-    def murder_pending(self):
+    def murder_pending(self) -> None:
         """Count the current requests; gunicorn calls this after each event and once a second."""
         super().murder_pending()
         figures.busy(self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns))
 
 
-def shown_of_head(text):
+def shown_of_head(text: str | bytes) -> str:
     """Return the beginning of a malformed head, if it shows what is wrong, without secrets."""
     shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
     if shown is None:
@@ -160,7 +164,7 @@ def shown_of_head(text):
     return hidden if hidden == text else f"{hidden} ..."
 
 
-def number(name, default, most):
+def number(name: str, default: str, most: int) -> int:
     """Return the number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
@@ -168,7 +172,7 @@ def number(name, default, most):
     return int(text)
 
 
-def write_error(sock, status, reason, message):
+def write_error(sock: socket.socket, status: int, reason: str, message: str) -> None:
     """Answer an unreadable request with an error of the API; gunicorn would answer in HTML."""
     error = {"code": "invalid_request", "message": message[:200] or reason}
     body = envelope(request_id := new_request_id(), {"success": False, "error": error})
@@ -187,7 +191,7 @@ gunicorn.util.write_error = write_error  # gunicorn has no hook for this
 
 
 @contextlib.contextmanager
-def exit_on_error():
+def exit_on_error() -> Iterator[None]:
     """End the program with one line for an error of the configuration or the database."""
     try:
         yield
@@ -195,7 +199,7 @@ def exit_on_error():
         sys.exit(f"Error: {error}")
 
 
-def on_starting(server):
+def on_starting(server: Any) -> None:
     """Check everything before a port is bound."""
     with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections are possible
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -221,7 +225,7 @@ def on_starting(server):
     server.app.callable = app  # for all workers, even those that start after config.toml has changed
 
 
-def hide_secrets(record):
+def hide_secrets(record: logging.LogRecord) -> bool:
     """Remove enrollment tokens, API keys, queries and passwords in URLs from gunicorn's messages."""
     text = KEY.sub(r"\1…", TOKEN.sub(r"\1…", record.getMessage()))
     text = re.sub(r"://[^\s/'\"]*@", "://…@", re.sub(r"\?[^\s'\"]+", "?…", text))
@@ -229,18 +233,18 @@ def hide_secrets(record):
     return True
 
 
-def threads_without_waits(cfg):
+def threads_without_waits(cfg: Any) -> int:
     """Return the number of threads that no waiting request may occupy, also if `--threads` sets fewer."""
     return cfg.threads - min(WAITS, cfg.threads * WAITS // (THREADS + WAITS))
 
 
-def when_ready(server):
+def when_ready(server: Any) -> None:
     """Store this server's configuration in the database, now that the port is bound."""
     with exit_on_error():
         startup.take_over(server.app.callable, server.secrets, threads_without_waits(server.cfg))
 
 
-def on_reload(server):
+def on_reload(server: Any) -> None:
     """Read the configuration and its secrets again, on SIGHUP; after an error, nothing changes."""
     before = db.database
     try:
@@ -258,13 +262,13 @@ def on_reload(server):
         server.log.info("The configuration and its secrets have been read again.")
 
 
-def post_request(worker, request, environ, response):
+def post_request(worker: Worker, request: Any, environ: dict, response: Any) -> None:
     """End the request after its response. Without this reference to `environ`, it is freed at once."""
     if answered := environ.pop("tasks.request", None):
         answered.end()
 
 
-def pre_fork(server, worker):
+def pre_fork(server: Any, worker: Worker) -> None:
     """Choose the worker's part of the figures, and the core that fewest living workers have."""
     used = {other.part for other in server.WORKERS.values()}
     worker.part = min({*range(figures.parts)} - used, default=0)  # further workers share one
@@ -274,7 +278,7 @@ def pre_fork(server, worker):
         worker.core = min(cores[start:] + cores[:start], key=taken.count)
 
 
-def post_fork(server, worker):
+def post_fork(server: Any, worker: Worker) -> None:
     """Let SIGTERM end a worker at once until gunicorn has set its handlers.
 
     The inherited handler of the master would only note the signal, and a stop take `graceful_timeout`.
@@ -282,7 +286,7 @@ def post_fork(server, worker):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def post_worker_init(worker):
+def post_worker_init(worker: Worker) -> None:
     """Set the worker's part of the figures and its core, keep threads for reads, start the sweeper."""
     figures.use(worker.part)
     if PIN_WORKERS:
@@ -298,14 +302,14 @@ def post_worker_init(worker):
         begin(worker)
 
 
-def worker_exit(server, worker):
+def worker_exit(server: Any, worker: Worker) -> None:
     """Let the sweeper finish its current deliveries."""
     figures.busy(0)
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()
 
 
-def on_exit(server):
+def on_exit(server: Any) -> None:
     """Drop log lines that a full disk refused; Python would write them again, and exit with code 120."""
     try:
         if sys.stderr:  # it may be closed
