@@ -26,6 +26,12 @@ def local(time: str) -> datetime:
     return datetime.fromisoformat(time).astimezone(zone)
 
 
+def local_time(text: str) -> str:
+    """Return a time in the workspace's time zone, with its name; the end of a day is the day only."""
+    moment = local(text)
+    return f"{moment:%Y-%m-%d %H:%M} ({moment.tzinfo})".removesuffix(f" 23:59 ({moment.tzinfo})")
+
+
 def seconds_since(time: str) -> float:
     """Return the seconds from this time until now; negative for a time to come."""
     return time_ns() / 10**9 - datetime.fromisoformat(time).timestamp()

@@ -42,7 +42,7 @@ from models import Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
 from settings import VERSION, signing_key, without_paths
 from store import open_lock_file, optimize
-from times import epoch_ms, local, now, wire_time
+from times import epoch_ms, now, wire_time
 
 log = logging.getLogger("tasks.webhooks")
 
@@ -217,12 +217,6 @@ def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> s
     content = f"{id}.{timestamp}.".encode() + body
     macs = [hmac.new(signing_key(secret), content, hashlib.sha256).digest() for secret in secrets]
     return " ".join("v1," + base64.b64encode(mac).decode() for mac in macs)
-
-
-def local_time(text: str) -> str:
-    """Return a time in the workspace's time zone, with its name; the end of a day is the day only."""
-    moment = local(text)
-    return f"{moment:%Y-%m-%d %H:%M} ({moment.tzinfo})".removesuffix(f" 23:59 ({moment.tzinfo})")
 
 
 # The configuration ----------------------------------------------------------------------------

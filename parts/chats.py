@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from database import Row
-from webhooks import bodies, local_time
+from times import local_time
+from webhooks import bodies
 
 DISCORD_MOST = 2000  # characters of a message
 SHOWN_CHANGES = ("status", "priority")  # whose new values are words

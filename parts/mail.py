@@ -34,8 +34,8 @@ from metrics import figures
 from models import write
 from parts.inbox import Notice
 from settings import mail_password
-from times import first_id, now, seconds_since
-from webhooks import local_time, sending, tls_context
+from times import first_id, local_time, now, seconds_since
+from webhooks import sending, tls_context
 from wire import TOKEN, operation, request
 
 log = logging.getLogger("tasks.mail")

@@ -24,8 +24,7 @@ from models import write
 from parts.openapi import form_schemas
 from parts.sessions import is_foreign_form, proxy_user, session_cookie, start_session_of
 from schemas import API
-from times import now
-from webhooks import local_time
+from times import local_time, now
 from wire import Response, operation, request, root_path
 
 api = Blueprint("page", __name__, url_prefix=API)
