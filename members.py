@@ -6,11 +6,8 @@ A row of a table has two forms (`Entity`):
     shown(id)   as the API answers     `shown_row` and `shown_rows`, of `select_shown()`
 """
 
-import re
 import secrets
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import Any, ClassVar
 
 import orjson
@@ -35,7 +32,6 @@ from database import (
     Identified,
     JSONField,
     Row,
-    caseless,
     columns,
     db,
     deletion_of_some,
@@ -60,14 +56,6 @@ ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # 
 ACTIONS = ("created", "updated", "moved", "deleted")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
-MAX_MENTIONS = 50  # signs @ of a text that are looked at
-# The parts of a Markdown text that mention nobody. Each is bounded or possessive, so no text takes long.
-UNSAID = re.compile(
-    r"(?m)\\[!-/:-@\[-`{-~]"  # an escaped sign; quotes and fences
-    r"|^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?:>.*|(```++|~~~++)[^`\n]*$(?:\n.*)*?(?:\n[ \t]*\1|\Z))"
-    r"|(?<![^\n]\n)^(?:(?: {4}|\t).*\n?)+|(?<!`)(`+)(?!`)[^\n]{1,500}?(?<!`)\2(?!`)"  # code
-    r"|<!--(?s:.*?)(?:-->|\Z)|(?:\[[^\[\]\n]*)?\]\([^()\n]*\)|(?:\w{1,20}://|www\.)[^\s<>]*"  # comment, links
-)
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 MAX_SESSIONS = 100  # of a member, started with one key or with none; a new one ends the oldest
@@ -292,33 +280,6 @@ class Member(Entity):
     def team(cls) -> list[Row]:
         """Return the active members by name, without clients."""
         return [row for row in cls.everyone() if row["status"] == cls.ACTIVE and row["kind"] == "team"]
-
-    @classmethod
-    def mentioned(cls, text: str, project_id: str) -> list[str]:
-        """Return the ids of the members that a text mentions: by @ and a full name, or a team's first name.
-
-        A name that several members share mentions none of them; if a client shares it with a team member, it
-        mentions the team member. Members who do not see the project are not mentioned. Code, quotes, links,
-        HTML comments and `\\@` mention nobody.
-        """
-        if "@" not in text:
-            return []
-        text = caseless(UNSAID.sub(" ", text))
-        offsets = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
-        clients, firsts, team = (defaultdict[str, list[str]](list) for _ in range(3))
-        for row in cls.shown_rows.all() if offsets else ():
-            if cls.sees(row, project_id):
-                name, is_client = caseless(row["full_name"]), row["kind"] == "client"
-                (clients if is_client else team)[name].append(row["id"])
-                if not is_client:
-                    firsts[name.split()[0]].append(row["id"])
-        names, mentioned = {**clients, **firsts, **team}, list[str]()
-        for offset in offsets:
-            rest = text[offset : offset + 400]  # longer than any name
-            ends = [end.end() for end in re.finditer(r"\S(?!\w)", rest)][::-1]
-            ids = next((names[rest[:end]] for end in ends if rest[:end] in names), ())
-            mentioned += ids if len(ids) == 1 else ()
-        return list(dict.fromkeys(mentioned))
 
     @classmethod
     def active(cls, id: str) -> Row:

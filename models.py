@@ -361,6 +361,7 @@ class NoNotices:
 
     notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
     handing_on = staticmethod(lambda *_, **__: nullcontext())
+    mentioned = staticmethod(lambda *_: [])
 
 
 class NoClaims:
@@ -1092,7 +1093,7 @@ class Comment(PartOfTask):
         """Store a comment and return it; an import passes columns that were `made` elsewhere."""
         row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
         row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
-        mentions = Member.mentioned(content, task["project_id"])
+        mentions = Task.notices.mentioned(content, task["project_id"])
         cls.insert_row.run(**row, mentions=mentions, search=fold(content))
         comment = cls.shown(row["id"])
         cls.record(transaction, "created", comment)
@@ -1140,7 +1141,7 @@ class Comment(PartOfTask):
         """Change a comment, and columns that were `made` elsewhere; notify members whom it newly mentions."""
         task = Task.stored(comment["task_id"])
         new: Row = {"edited_at": transaction.at, **made, "content": content}
-        new["mentions"] = Member.mentioned(content, task["project_id"])
+        new["mentions"] = Task.notices.mentioned(content, task["project_id"])
         cls.set_columns(comment["id"], **new, search=fold(content))
         Task.notices.mention(transaction, task, comment["content"], content, comment["id"])
         cls.record(transaction, "updated", comment | new, {"content": [None, None]})

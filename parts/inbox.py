@@ -1,8 +1,11 @@
 """Notifications of members, and what waits for a member today."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 from flask import Blueprint
@@ -16,6 +19,7 @@ from database import (
     Identified,
     Row,
     Statement,
+    caseless,
     columns,
     deletion_of_some,
     joined,
@@ -78,6 +82,16 @@ REASONS += ("unblocked", "claim_ended", "due", "sent_back")
 MAX_UNREAD = 100  # notices that are counted
 
 
+MAX_MENTIONS = 50  # signs @ of a text that are looked at
+# The parts of a Markdown text that mention nobody. Each is bounded or possessive, so no text takes long.
+UNSAID = re.compile(
+    r"(?m)\\[!-/:-@\[-`{-~]"  # an escaped sign; quotes and fences
+    r"|^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?:>.*|(```++|~~~++)[^`\n]*$(?:\n.*)*?(?:\n[ \t]*\1|\Z))"
+    r"|(?<![^\n]\n)^(?:(?: {4}|\t).*\n?)+|(?<!`)(`+)(?!`)[^\n]{1,500}?(?<!`)\2(?!`)"  # code
+    r"|<!--(?s:.*?)(?:-->|\Z)|(?:\[[^\[\]\n]*)?\]\([^()\n]*\)|(?:\w{1,20}://|www\.)[^\s<>]*"  # comment, links
+)
+
+
 class Notice(Identified):
     """A notification of a member about a task. Of unread ones, each task and reason has only the newest."""
 
@@ -118,6 +132,33 @@ class Notice(Identified):
         is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
         return cls.delete().where(is_of_text, cls.member.in_(each("members")))
 
+    @staticmethod
+    def mentioned(text: str, project_id: str) -> list[str]:
+        """Return the ids of the members that a text mentions: by @ and a full name, or a team's first name.
+
+        A name that several members share mentions none of them; if a client shares it with a team member, it
+        mentions the team member. Members who do not see the project are not mentioned. Code, quotes, links,
+        HTML comments and `\\@` mention nobody.
+        """
+        if "@" not in text:
+            return []
+        text = caseless(UNSAID.sub(" ", text))
+        offsets = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
+        clients, firsts, team = (defaultdict[str, list[str]](list) for _ in range(3))
+        for row in Member.shown_rows.all() if offsets else ():
+            if Member.sees(row, project_id):
+                name, is_client = caseless(row["full_name"]), row["kind"] == "client"
+                (clients if is_client else team)[name].append(row["id"])
+                if not is_client:
+                    firsts[name.split()[0]].append(row["id"])
+        names, mentioned = {**clients, **firsts, **team}, list[str]()
+        for offset in offsets:
+            rest = text[offset : offset + 400]  # longer than any name
+            ends = [end.end() for end in re.finditer(r"\S(?!\w)", rest)][::-1]
+            ids = next((names[rest[:end]] for end in ends if rest[:end] in names), ())
+            mentioned += ids if len(ids) == 1 else ()
+        return list(dict.fromkeys(mentioned))
+
     @classmethod
     def mention(
         cls, transaction: Transaction, task: Row, old: str | None, new: str | None, comment: str | None = None
@@ -127,7 +168,7 @@ class Notice(Identified):
         `comment` is the id of the comment whose text changed; None for the task's description. The
         members whom an open question has asked keep its notices, unless it now asks others.
         """
-        before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
+        before, after = ({*cls.mentioned(text or "", task["project_id"])} for text in (old, new))
         is_open = comment and comment == task["question_id"]
         added, gone = after - before, [*before - after]
         cls.notify(transaction, task, "question" if is_open else "mentioned", *added, comment_id=comment)
