@@ -16,7 +16,7 @@ Nothing is sent from here. These are the states of a delivery; the first three a
     delivered  status = "delivered"         2xx                                 `lease_again`, deletion
 
 After no answer, 407, 429 or 5xx the webhook's circuit is open: nothing is leased before `open_until`,
-unless a ping or a redelivery gets an answer (`Webhook.attempted`).
+unless a ping or a redelivery gets an answer (`Webhook.attempted`). `lease_again` is in parts/deliveries.py.
 """
 
 import random
@@ -36,7 +36,6 @@ from database import (
     placeholder,
     statement,
 )
-from errors import Conflict
 from members import Entity, Transaction, differences, sorted_by
 from times import now
 
@@ -155,22 +154,6 @@ class Webhook(Entity):
         pending = Delivery.select(Delivery.created_at).where(of_webhook, Delivery.is_pending)
         oldest = pending.order_by(Delivery.event).limit(1).alias("oldest")
         return cls.select(cls.name, *counts, oldest).order_by(cls.name)
-
-    @classmethod
-    def shown_configured(cls, id: str) -> Row:
-        """Return the webhook. Raises `NotFound`, and `Conflict` if it has left the configuration."""
-        webhook = cls.shown(id)
-        if webhook["reason"] == cls.LEFT:
-            raise Conflict(f"the webhook {webhook['name']} is {cls.LEFT}; put it back there first")
-        return webhook
-
-    @classmethod
-    def shown_enabled(cls, id: str) -> Row:
-        """Return the webhook. Raises as `shown_configured` does, and `Conflict` if it is disabled."""
-        row = cls.shown_configured(id)
-        if row["state"] == "disabled":
-            raise Conflict(f"the webhook {row['name']} is disabled ({row['reason']}); enable it first")
-        return row
 
     @classmethod
     def _has(cls, condition: Expression) -> Any:
@@ -497,26 +480,6 @@ class Delivery(Entity):
         """End all leases after the processes that held them have ended; later events wait for them."""
         released = {cls.leased_until: None, cls.blocks_later: 1}
         return cls.update(released).where(cls.is_pending, cls.leased_until.is_null(False))
-
-    @statement
-    def reopen(cls: Any):
-        """Make a delivery pending; one that is pending keeps `blocks_later`."""
-        reopened = {cls.status: "pending", cls.blocks_later: 0, cls.delivered_at: None}
-        return cls.update(reopened).where(cls.id == placeholder("id"), ~cls.is_pending)
-
-    @classmethod
-    def lease_again(cls, id: str, lease: str) -> None:
-        """Lease a delivery for another attempt, whatever the result of the last one.
-
-        Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
-        """
-        row = cls.shown(id)
-        Webhook.shown_enabled(row["webhook_id"])
-        if row["leased_until"] and row["leased_until"] > now():
-            raise Conflict("the delivery is being sent")
-        cls.reopen.run(id=id)
-        (attempt,) = cls.to_send([id])
-        cls.lease(attempt, lease)
 
     @statement
     def newest_too_many(cls: Any):

@@ -848,15 +848,3 @@ MEETINGS = answer_with("MeetingList", meetings=[MeetingShown])
 MEMBERS = answer_with("MemberList", members=[MemberShown])
 PROJECTS = answer_with("ProjectList", projects=[ListedProjectShown])
 KEYS = answer_with("KeyList", keys=[KeyShown])
-
-EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
-    "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),
-    "task.completed": ("A task has become done.", {"task": TaskShown, "changes": None}),
-    "comment.added": ("Someone commented on a task.", {"comment": CommentShown, "task": TaskShown}),
-    "member.joined": ("Someone used an enrollment link.", {"member": MemberShown}),
-    "task.created": ("A task was created.", {"task": TaskShown}),
-    "task.deleted": ("A task was deleted; it is shown as it was.", {"task": TaskShown}),
-    "task.due": ("An open task is due soon.", {"task": TaskShown}),
-    "member.invited": ("Someone was invited.", {"member": MemberShown}),
-    "ping": ("A webhook is tested.", {"webhook": None}),
-}

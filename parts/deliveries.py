@@ -1,7 +1,7 @@
 """Webhooks and their deliveries: show, test and enable them, and send what is due, or again."""
 
 from contextlib import closing, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import click
@@ -73,9 +73,46 @@ def page_and_total(filters: frozenset[str]) -> tuple[Statement, Statement]:
     return Statement(page.limit(placeholder("limit")).offset(placeholder("offset"))), Statement(total)
 
 
+def configured(id: str) -> Row:
+    """Return the webhook. Raises `NotFound`, and `Conflict` if it has left the configuration."""
+    webhook = Webhook.shown(id)
+    if webhook["reason"] == Webhook.LEFT:
+        raise Conflict(f"the webhook {webhook['name']} is {Webhook.LEFT}; put it back there first")
+    return webhook
+
+
+def enabled(id: str) -> Row:
+    """Return the webhook. Raises as `configured` does, and `Conflict` if it is disabled."""
+    webhook = configured(id)
+    if webhook["state"] == "disabled":
+        raise Conflict(f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first")
+    return webhook
+
+
+@cache
+def reopening() -> Statement:
+    """Return the UPDATE that makes a delivery pending; one that is pending keeps `blocks_later`."""
+    reopened = {Delivery.status: "pending", Delivery.blocks_later: 0, Delivery.delivered_at: None}
+    return Statement(Delivery.update(reopened).where(Delivery.id == placeholder("id"), ~Delivery.is_pending))
+
+
+def lease_again(id: str, lease: str) -> None:
+    """Lease a delivery for another attempt, whatever the result of the last one.
+
+    Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
+    """
+    delivery = Delivery.shown(id)
+    enabled(delivery["webhook_id"])
+    if delivery["leased_until"] and delivery["leased_until"] > now():
+        raise Conflict("the delivery is being sent")
+    reopening().run(id=id)
+    (attempt,) = Delivery.to_send([id])
+    Delivery.lease(attempt, lease)
+
+
 def ping(transaction: Transaction, webhook_id: str) -> str:
     """Store a `ping` for this webhook. Raises `NotFound`, and `Conflict` if it is disabled."""
-    name = Webhook.shown_enabled(webhook_id)["name"]
+    name = enabled(webhook_id)["name"]
     if webhook_id not in sending.webhooks:  # only another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
     return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
@@ -83,7 +120,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
-    log_deleted(Webhook.shown_configured(webhook_id), Delivery.drop_waiting(webhook_id, most=-1))
+    log_deleted(configured(webhook_id), Delivery.drop_waiting(webhook_id, most=-1))
     return Webhook.enable(transaction, webhook_id)
 
 
@@ -94,9 +131,9 @@ def resume(webhook: Row) -> Row:
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
-    """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
+    """Have a delivery sent again after the commit. Raises as `lease_again` does."""
     seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
-    Delivery.lease_again(delivery_id, now(seconds + LEASE_GRACE))
+    lease_again(delivery_id, now(seconds + LEASE_GRACE))
     transaction.deliveries.append(delivery_id)
 
 

@@ -233,7 +233,7 @@ def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
     for endpoint in sorted(endpoints, key=lambda endpoint: ([*TAGS].index(endpoint.tag), endpoint.path)):
         spec.path(endpoint.path, operations={endpoint.method.lower(): _operation(converter, endpoint)})
     spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
-    events = {name: {"post": _event(converter, name)} for name in schemas.EVENT_DATA}
+    events = {name: {"post": _event(converter, name)} for name in EVENT_DATA}
     tags = [{"name": name, "description": sentence} for name, sentence in TAGS.items()]
     return spec.to_dict() | {"tags": tags, "webhooks": events}
 
@@ -410,8 +410,24 @@ def _headers(declared: operation) -> dict[str, Any]:
     return headers
 
 
+EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
+    "task.updated": ("A task was changed.", {"task": schemas.TaskShown, "changes": None}),
+    "task.completed": ("A task has become done.", {"task": schemas.TaskShown, "changes": None}),
+    "comment.added": (
+        "Someone commented on a task.",
+        {"comment": schemas.CommentShown, "task": schemas.TaskShown},
+    ),
+    "member.joined": ("Someone used an enrollment link.", {"member": schemas.MemberShown}),
+    "task.created": ("A task was created.", {"task": schemas.TaskShown}),
+    "task.deleted": ("A task was deleted; it is shown as it was.", {"task": schemas.TaskShown}),
+    "task.due": ("An open task is due soon.", {"task": schemas.TaskShown}),
+    "member.invited": ("Someone was invited.", {"member": schemas.MemberShown}),
+    "ping": ("A webhook is tested.", {"webhook": None}),
+}
+
+
 def _event(converter: Any, name: str) -> dict[str, Any]:
-    summary, data = schemas.EVENT_DATA[name]
+    summary, data = EVENT_DATA[name]
     properties = {
         key: {"type": "object"} if schema is None else converter.resolve_nested_schema(schema)
         for key, schema in data.items()
