@@ -5,7 +5,6 @@ Only `Request` and server.py know what gunicorn does to a request.
 
 import contextlib
 import hashlib
-import io
 import logging
 import os
 import re
@@ -23,8 +22,7 @@ from urllib.parse import quote, urlsplit
 import werkzeug
 from marshmallow import Schema, ValidationError
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
-from werkzeug.formparser import MultiPartParser
+from werkzeug.exceptions import HTTPException
 from werkzeug.urls import iri_to_uri
 from werkzeug.wsgi import get_input_stream
 
@@ -61,11 +59,9 @@ log = logging.getLogger("tasks")
 TOKEN = re.compile(r"(/(?:enroll|calendar)/)[^\s'\"]+")
 KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
-uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
 searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES, limits.SEARCH_PAUSE)
 waits = limits.Slots(limits.WAITS_OF_MEMBER, limits.WAITS)
 ending = threading.Event()  # set when this process is about to end: no request waits any longer
-BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
 # The request ------------------------------------------------------------------------------------
@@ -180,28 +176,6 @@ class Request(werkzeug.Request):
         charset = self.mimetype_params.get("charset", "utf-8").lower()
         if charset not in ("utf-8", "utf8") or self.headers.get("Content-Encoding", "identity") != "identity":
             raise Unsupported("send the body as plain UTF-8, not compressed")
-
-    def get_upload(self) -> MultiDict:
-        """Return the fields and files of a multipart form.
-
-        Raises `Unsupported`, `BadBody` if the body is not a valid form, and what `read` raises.
-        """
-        if not self.unread:
-            return MultiDict()
-        if self.mimetype != "multipart/form-data":
-            raise Unsupported("send the file as multipart/form-data, in the part named file")
-        most = self.config["LIMITS"]["max_attachment_bytes"]
-        body = self.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
-        sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
-        parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
-        try:
-            boundary = self.mimetype_params.get("boundary", "").encode()
-            parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
-        except (ValueError, RequestEntityTooLarge) as error:
-            raise BadBody("the body is not a valid form") from error
-        if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
-            raise TooLarge(f"the file is too large; at most {most} bytes are accepted")
-        return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
         """Begin the response like WSGI's `start_response`, adding the headers that every response has."""
@@ -409,9 +383,10 @@ class operation:
     # a page's file, which the document does not list.
     gives: Any = None
     _: KW_ONLY
-    # "json" (or the query), "file" for a form with a file, or "nothing" for a page: it ignores any query or
-    # form, and answers errors with pages.
-    reads: str = "json"
+    # "json" (or the query), "nothing" for a page, which ignores any query or form and answers errors with
+    # pages, or a function that returns the fields of another body.
+    reads: str | Callable[[], MultiDict] = "json"
+    within: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext  # in which it writes
     status: int = 200  # of a success
     role: str | None = "client"  # the lowest role that may call it; with None no key is needed
     raises: tuple[type[ApiError], ...] = ()  # besides the errors of every operation
@@ -441,7 +416,7 @@ class operation:
                     query = read_query(self.takes, current.query_string if self.role else b"")
                     data = self.run(view, **ids, **query)
             if not is_read:
-                with slot(uploads, Unavailable, BUSY) if self.reads == "file" else contextlib.nullcontext():
+                with self.within():
                     data = self.perform(view, ids | self.read_arguments())
             if self.after_delivery:
                 data = self.after_delivery(data)
@@ -475,7 +450,7 @@ class operation:
         for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
             if key in current.environ and name not in self.preconditions:
                 raise Invalid((name, "is not accepted by this operation"))
-        body = current.get_upload() if self.reads == "file" else current.get_json()
+        body = self.reads() if callable(self.reads) else current.get_json()
         if current.method == "DELETE":
             if body:
                 check(schemas.NOTHING, body)

@@ -1,19 +1,26 @@
 """The files of tasks: attach, list, download and delete them."""
 
+import io
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from flask import Blueprint
 from marshmallow import ValidationError, fields
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.formparser import MultiPartParser
 
+import limits
 import schemas
 from app import OF_A_NEW_ROW
 from database import Row
+from errors import BadBody, TooLarge, Unavailable, Unsupported
 from members import Transaction
 from models import Attachment
 from schemas import API, MESSAGES, AttachmentShown, Name, Strict, answer_with
-from wire import Response, operation
+from wire import Response, operation, request, slot
 
 api = Blueprint("attachments", __name__, url_prefix=API)
 
@@ -42,7 +49,36 @@ class UploadedFile(fields.Field):
         return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
 
 
+uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
+BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
+
+
+def read_form() -> MultiDict:
+    """Return the fields and files of a multipart form.
+
+    Raises `Unsupported`, `BadBody` if the body is not a valid form, and what `read` raises.
+    """
+    current = request()
+    if not current.unread:
+        return MultiDict()
+    if current.mimetype != "multipart/form-data":
+        raise Unsupported("send the file as multipart/form-data, in the part named file")
+    most = current.config["LIMITS"]["max_attachment_bytes"]
+    body = current.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
+    sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
+    parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
+    try:
+        boundary = current.mimetype_params.get("boundary", "").encode()
+        parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
+    except (ValueError, RequestEntityTooLarge) as error:
+        raise BadBody("the body is not a valid form") from error
+    if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
+        raise TooLarge(f"the file is too large; at most {most} bytes are accepted")
+    return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
+
+
 UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
+OF_A_FORM: Row = {"reads": read_form, "within": partial(slot, uploads, Unavailable, BUSY)}
 ATTACHMENTS = answer_with("AttachmentList", attachments=[AttachmentShown])
 
 
@@ -54,7 +90,7 @@ def list_attachments(id: str) -> Row:
 
 
 @api.post("/tasks/<task:id>/attachments")
-@operation(UPLOAD, schemas.AttachmentShown, reads="file", **OF_A_NEW_ROW, scope="agent")
+@operation(UPLOAD, schemas.AttachmentShown, **OF_A_FORM, **OF_A_NEW_ROW, scope="agent")
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task, sent as the part `file` of a form."""
     return Attachment.add(transaction, id, **file)

@@ -320,7 +320,7 @@ def _operation(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.name != endpoint.original:
         described["deprecated"] = True
     if not endpoint.reads_query and takes.fields:
-        kind = "multipart/form-data" if endpoint.declared.reads == "file" else "application/json"
+        kind = "multipart/form-data" if callable(endpoint.declared.reads) else "application/json"
         name, schema = _camel(endpoint.original) + "Body", converter.schema2jsonschema(takes)
         body: dict[str, Any] = {"schema": _component(converter, name, schema)}
         example = {key: value for key, value in getattr(takes, "EXAMPLE", {}).items() if key in takes.fields}
