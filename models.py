@@ -394,6 +394,7 @@ class NoRules:
     """The rules by which tasks repeat: none. parts/repeats.py has others, with the same methods."""
 
     handed_on = staticmethod(lambda *_: {})
+    accepted = staticmethod(lambda _transaction, _task, fields: fields)
     completed = staticmethod(lambda _transaction, task, _rule: task)
 
     @staticmethod
@@ -735,7 +736,16 @@ class Task(Entity):
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
         expected = {id: frozenset([str(versions[name])]) for id, name in names.items() if name in versions}
-        return cls._each(names, lambda id: cls.edit(transaction, id, {**changes}, expected.get(id)))
+
+        def deleted() -> set[str]:  # tasks that followed others, which were reopened
+            return {row["id"] for event, row in transaction.also if event == "task.deleted"}
+
+        def edit(id: str) -> Changed | None:
+            return None if id in deleted() else cls.edit(transaction, id, {**changes}, expected.get(id))
+
+        return [
+            changed for changed in cls._each(names, edit) if changed and changed[0]["id"] not in deleted()
+        ]
 
     @staticmethod
     def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:
@@ -803,6 +813,7 @@ class Task(Entity):
         `Invalid` as `add` does, and `PreconditionFailed` if the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
+        fields = cls.rules.accepted(transaction, stored, fields)
         ranked = cls.order.changes(transaction, stored, fields)
         blocked = cls.blockers.changes(transaction, stored, fields)
         fields = fields | {name: fields[name] or DEFAULTS[name] for name in DEFAULTS.keys() & fields}
@@ -862,7 +873,7 @@ class Task(Entity):
         """
         old, status = changes.get("status", (None, None))
         cls._check_done(transaction, old, status)
-        further = cls.rules.handed_on(transaction, stored | fields, old, status)
+        further = cls.rules.handed_on(transaction, stored, fields, old, status)
         ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
         return further | differences(stored, dict.fromkeys(ended - fields.keys()))
 

@@ -77,6 +77,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
             if program:
                 export = formats.Export(program, text, words, order, names, more["project"])
                 lines, report, former = export.lines(), export.report, export.former
+                vars(export).clear()  # frees the file, which takes as much memory as the lines
             else:
                 lines, report, former = transfer.read(text, words, order, names), transfer.Report(), None
                 if not (names or transfer.is_json(text)) and formats.suggestion(text, program):

@@ -120,15 +120,32 @@ class Rules:
         except ValueError as error:
             raise ValueError(ACCEPTED_RULE) from error
 
+    @staticmethod
+    def accepted(transaction: Transaction, task: Row, fields: Row) -> Row:
+        """Return the fields without a rule for a task that stays done, since it has handed its rule on.
+
+        A sync sends the rule with the status again and again. Raises `Invalid` if it is sent alone.
+        """
+        is_done = task["status"] == "done" == fields.get("status", "done")
+        if not (is_done and transaction.notifies and fields.get("repeat") not in (None, task["repeat"])):
+            return fields
+        if "status" not in fields:
+            raise Invalid(("repeat", "needs a task that is not done: reopen it"))
+        return {name: value for name, value in fields.items() if name != "repeat"}
+
     @classmethod
-    def handed_on(cls, transaction: Transaction, task: Row, old: str | None, status: str | None) -> Row:
+    def handed_on(
+        cls, transaction: Transaction, stored: Row, fields: Row, old: str | None, status: str | None
+    ) -> Row:
         """Return the change of the rule that follows from a change of the status, from `old`.
 
         A completed task hands its rule on to the next task. A reopened one takes the rule back.
         """
+        task = stored | fields
         if transaction.notifies and status == "done" and task["repeat"]:
             return {"repeat": [task["repeat"], None]}
-        return cls.take_back_next(transaction, task) if transaction.notifies and old == "done" else {}
+        further = cls.take_back_next(transaction, task) if transaction.notifies and old == "done" else {}
+        return {} if "repeat" in fields else further
 
     @classmethod
     def completed(cls, transaction: Transaction, task: Row, rule: str | None) -> Row:
@@ -170,7 +187,7 @@ class Rules:
             if following["version"] > 1 or any(map(following.get, parts)):
                 return {}
             Task.remove(transaction, following["id"])
-        return {} if task["repeat"] or not task["due_date"] else {"repeat": [None, completed["repeat"][0]]}
+        return {} if not task["due_date"] else {"repeat": [None, completed["repeat"][0]]}
 
 
 Task.rules = Rules

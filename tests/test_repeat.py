@@ -305,6 +305,36 @@ def test_several_are_completed_and_reopened_in_one_batch(owner, project):
     assert [len(following(owner, task)) for task in tasks] == [1, 0, 0]
 
 
+@pytest.mark.parametrize("names", [lambda a, b: [a, b], lambda a, b: [b, a]])
+def test_a_batch_that_reopens_a_task_leaves_out_the_one_that_followed_it(owner, project, names):
+    task = made(owner, project)
+    complete(owner, task)
+    (new,) = following(owner, task)
+    body = {"tasks": names(task["id"], new["id"]), "changes": {"status": "todo"}}
+    changed = owner.data(owner.patch("/tasks/batch", body))["tasks"]
+    assert [(one["id"], one["repeat"]) for one in changed] == [(task["id"], WEEKLY)]
+    fault(owner.get(f"/tasks/{new['id']}"), 404, "not_found")
+
+
+def test_a_sync_that_sends_the_rule_of_a_done_task_again_makes_no_further_task(owner, project):
+    path, body = "/tasks/by-external-id/sync", {"title": "Sync", "due_date": "2031-01-06", "repeat": WEEKLY}
+    body["project_id"] = project["id"]
+    task = owner.data(owner.put(path, body), 201)
+    for status in ("done", "done", "todo", "done", "done", "done"):
+        synced = owner.data(owner.put(path, body | {"status": status}))
+        assert synced["repeat"] == (None if status == "done" else WEEKLY)
+        assert len(following(owner, task)) == (status == "done")
+    assert owner.data(owner.put(path, body | {"status": "done"}))["version"] == synced["version"]
+    fault(owner.patch(f"/tasks/{task['id']}/details", {"repeat": WEEKLY}), 422, "validation_error", "repeat")
+
+
+def test_a_task_that_is_reopened_without_its_rule_does_not_repeat(owner, project):
+    task = made(owner, project)
+    complete(owner, task)
+    assert change(owner, task, status="todo", repeat=None)["repeat"] is None
+    assert following(owner, task) == []
+
+
 def test_the_task_that_follows_an_agent_s_is_nobody_s(server, owner, project):
     bot = server.agent("Bot that repeats")
     fields = {"title": "Check links", "due_date": "2031-01-06", "repeat": WEEKLY.lower()}
