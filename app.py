@@ -70,6 +70,7 @@ PARTS: tuple[str, ...] = (
     "repeats",  # tasks that follow completed ones by a rule
     "agents",  # claims and questions
     "inbox",  # notifications and Today
+    "brakes",  # on agents: three tries, and the stop of all
     "feeds",  # the history, changes and events
     "calendar",  # for calendar programs
     "tools",  # the Model Context Protocol
@@ -554,6 +555,8 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         filters["unassigned"] = filters.pop("assignee_id")
     if filters.get("status") == "open":
         filters["open"] = filters.pop("status")
+    if "ready" in filters:
+        filters |= ApiKey.brakes.filters(request().caller)
 
     def read() -> Row:
         counted, since = request().environ.get("tasks.counted"), request().caller["projects_since"]

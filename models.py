@@ -446,6 +446,7 @@ class Task(Entity):
     repeat = TextField(null=True)  # the rule for the task that follows when this one is done
     repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
     repeats = IntegerField(null=True)  # the number of the task that this one followed
+    tries = IntegerField(constraints=[SQL("DEFAULT 0")])  # of agents, without a result; see parts/brakes.py
     rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits of a decimal number; see parts/order.py
     version = IntegerField()
     created_at = TextField()
@@ -686,6 +687,7 @@ class Task(Entity):
         row |= {name: row[name] or default for name, default in DEFAULTS.items()}
         row |= {
             "checks": checkboxes(row["description"]),
+            "tries": 0,
             "version": 1,
             "updated_at": transaction.at,
             "due_told": None if transaction.notifies else row["due_date"],
@@ -833,6 +835,7 @@ class Task(Entity):
         check_references(cls, new | kept, partial(cls._misplaced, planned["project_id"]))
         cls._check_dates(stored, new | {"repeat": planned["repeat"]})
         cls._check_external_id(new)
+        new |= ApiKey.brakes.counted(transaction, stored, changes)
         new |= ranked | {"version": stored["version"] + 1, "updated_at": transaction.at}
         hidden = {}
         if changes.keys() & {"title", "description"}:
@@ -859,6 +862,7 @@ class Task(Entity):
         Task.notices.acted(transaction, id)
         Task.notices.settle(transaction, task, changes)
         cls._notify(transaction, task, changes)
+        ApiKey.brakes.notify(transaction, stored, task)
         if is_completed:
             cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
             task = cls.rules.completed(transaction, task, planned["repeat"])

@@ -366,6 +366,8 @@ ENDED = {schemas.DeletedShown: "deleted", schemas.RevokedShown: "revoked"}
 def authorize(caller: Row, role: str, scope: str) -> None:
     """Raise `Forbidden` unless the caller has at least this role, and a key of at least this scope."""
     permit(caller, role)
+    if scope != "read":
+        ApiKey.brakes.check(caller)
     if SCOPES.index(caller["scope"]) < SCOPES.index(scope):
         raise Forbidden(f"your key has scope {caller['scope']}; this request needs scope {scope}")
 

@@ -9,7 +9,7 @@ import schemas
 from app import OF_A_CHANGE, announce_edit
 from database import Row, placeholder, statement
 from errors import Conflict, Invalid, PreconditionFailed
-from members import Activity, Member, Transaction, permit
+from members import Activity, ApiKey, Member, Transaction, permit
 from models import Changed, Comment, Task, write
 from times import now
 from webhooks import announce, deliver
@@ -81,7 +81,10 @@ class Claims:
             if row["assignee_id"] == member_id:
                 free = {"status": "todo", "assignee_id": None}
                 task, changes = Task.edit(transaction, row["id"], free, None)
-                Task.notices.notify(transaction, task, "claim_ended", *Task.responsible(transaction, task))
+                if not ApiKey.brakes.is_stuck(task):  # that is another notice
+                    Task.notices.notify(
+                        transaction, task, "claim_ended", *Task.responsible(transaction, task)
+                    )
                 yield task, changes
 
     @classmethod

@@ -167,6 +167,7 @@ class Demonstration:
                 "labels": [],
                 "label_keys": "",
                 "repeat_from": "due_date",
+                "tries": 0,
                 "created_by": transaction.actor["id"],
                 "completed_at": completed_at,
                 "due_told": fields["due_date"],

@@ -73,12 +73,17 @@ def notify_due(hours: float) -> None:
 
 
 # The reasons of notices that describe the state of a task: completing the task settles them.
-OF_STATE = ("assigned", "question", "review", "unblocked", "claim_ended", "due", "sent_back")
+OF_STATE = ("assigned", "question", "review", "unblocked", "claim_ended", "due", "sent_back", "stuck")
 # The reasons that a change of a field settles.
 OVER = {"assignee_id": ["assigned", "unblocked", "claim_ended", "due", "sent_back"], "due_date": ["due"]}
-OVER |= {"question_id": ["question"], "status": ["review", "sent_back"], "blocked_by": ["unblocked"]}
+OVER |= {
+    "question_id": ["question"],
+    "status": ["review", "sent_back"],
+    "blocked_by": ["unblocked"],
+    "tries": ["stuck"],
+}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
-REASONS += ("unblocked", "claim_ended", "due", "sent_back")
+REASONS += ("unblocked", "claim_ended", "due", "sent_back", "stuck")
 MAX_UNREAD = 100  # notices that are counted
 
 
@@ -375,7 +380,7 @@ Notice.indexed("notice_unread", "member task reason", unique=True, where=Notice.
 
 
 # The lists of `/today`.
-TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
+TODAY = "id number title status priority project_id assignee_id due_date claimed_until tries version"
 MOST_TODAY = 50  # entries of a kind
 _last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
 _task = Task.select(rowid(Task), SQL("NULL").alias("said"))

@@ -63,6 +63,7 @@ SAYINGS = {
     "review": "{who} asks you to review {task}",
     "unblocked": "{who} unblocked {task}",
     "claim_ended": "{who} did not finish in time: {task}",
+    "stuck": "{who} got no further with {task}",
     "due": "{task} is due {due}",
     "sent_back": "{who} sent back {task}",
 }

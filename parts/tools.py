@@ -23,8 +23,8 @@ import limits
 import schemas
 import strictjson
 from database import Row, caseless, digest, fold, to_json
-from errors import ApiError, BadBody, TooMany, either
-from members import ROLES, SCOPES
+from errors import ApiError, BadBody, Forbidden, TooMany, either
+from members import ROLES, SCOPES, ApiKey
 from models import PRIORITIES, STATUSES
 from parts.sessions import base_origin
 from schemas import API
@@ -216,6 +216,10 @@ def _call_tool(request: Request, params: Row) -> Row:
         limit = request.app.tool_limit
         if limit and not (verdict := limit.hit(request.caller["id"])).allowed:
             raise ToolError(str(TooMany(verdict.seconds)), TooMany.code)
+        try:
+            ApiKey.brakes.check(request.caller)
+        except Forbidden as error:
+            raise ToolError(str(error), "stopped") from error
         TOOLS[name].check(arguments)
         text = to_json(TOOLS[name].run(ToolCall(request, arguments), **arguments)).decode()
         return {"content": [{"type": "text", "text": text}]}
@@ -249,6 +253,7 @@ NEXT_STEPS = {
     "payload_too_large": "send less",
     "rate_limited": "wait, then make the same call again",
     "unavailable": "wait a few seconds, then make the same call again",
+    "stopped": "end your work; a person lets agents go on",
     "unauthorized": "the key no longer works; a person can make another one",
 }
 ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}

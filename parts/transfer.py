@@ -599,7 +599,7 @@ def _exported() -> dict[str, Statement]:
     names += [fn.JSON(blockers).alias("blocked_by")]
     names += [_listed(Comment, Comment.author, "author", "id content created_at edited_at")]
     names += [_listed(Attachment, Attachment.created_by, "creator", "id filename content_type created_at")]
-    hidden = ("claimed_until", "question_id", "checks", "assignee_id", "created_by")
+    hidden = ("claimed_until", "question_id", "checks", "tries", "assignee_id", "created_by")
     tasks = Task.select(*columns(Task, *HIDDEN, *hidden), *names)
     tasks = tasks.join(Project, on=(Task.project == Project.id))
     for key, table in ((Task.milestone, Milestone), (Task.assignee, assignee), (Task.created_by, creator)):

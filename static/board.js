@@ -17,7 +17,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
-import { count, dayOf, number, PRIORITIES } from "./words.js";
+import { count, dayOf, isStuck, number, PRIORITIES } from "./words.js";
 import { chosenProject, countOf, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
 import { projectOf, rights, teamPairs, useMilestones, workspace } from "./workspace.js";
 
@@ -57,6 +57,7 @@ export function Facts({ task, isUnsent }) {
     ${checks && html`<span role="img" aria-label="${checks.done} of ${checks.total} ticked">☑ ${checks.done}/${checks.total}</span>`}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}
     ${task.question_id && html`<span class="pill">Question</span>`}
+    ${isStuck(task) && html`<span class="pill">Stuck</span>`}
     ${milestone && html`<span title="Milestone">◇ ${milestone.title}</span>`}
     ${task.labels.map((text) => html`<${Label} text=${text} />`)}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}

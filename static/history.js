@@ -35,7 +35,8 @@ function changeInWords(entity, field, [before, after]) {
 function memberSentence({ action, actor, entity_id, changes }) {
   const isOwn = actor.id === entity_id;
   if (action === "created") return isOwn ? "made this workspace:" : "invited";
-  const { invitation, api_key: key, status } = changes ?? {};
+  const { invitation, api_key: key, status, stop } = changes ?? {};
+  if (stop) return stop[1] ? `stopped all agents: ${stop[1]}` : "let agents go on";
   if (status) return "joined:";
   if (invitation) return invitation[1] === "revoked" ? "withdrew the link of" : "made a link for";
   return key && (key[1] ? "made a key for" : "ended a key of");

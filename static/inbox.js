@@ -20,6 +20,7 @@ const REASONS = {
   claim_ended: "did not finish in time:",
   due: "Due soon:", // without an actor
   sent_back: "sent back",
+  stuck: "got no further with",
 };
 const isUnread = ({ read_at, snoozed_until }) => !read_at && !(snoozed_until > serverTime());
 const UNTOLD = { notices: [], unread: 0, hasMore: false };

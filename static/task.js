@@ -16,7 +16,7 @@ import { rulePairs } from "./repeat.js";
 import { Mentions } from "./mentions.js";
 import { insert, Text, ticked, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
-import { labelOf, now, size } from "./words.js";
+import { isStuck, labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
@@ -146,6 +146,7 @@ function TaskForm({ task, take, picture }) {
         ${fieldsOf(FIELDS, field, value)}
         ${task.next_number && html`<p>Next: <a href=${link({ task: task.next_number })}>#${task.next_number}</a></p>`}
         ${task.blocked_by.map(linkTo)}
+        ${isStuck(task) && html`<p class="band">Agents tried this ${task.tries} times without a result. Change or reassign it, and they may try again.</p>`}
         ${task.blocks?.length > 0 && html`<p class="dim">Blocks</p>${task.blocks.map(linkTo)}`}
         <p class="dim">
           Created by ${memberName(task.created_by)} <${Moment} at=${task.created_at} />, changed

@@ -32,6 +32,9 @@ const LABELS = {
   project_ids: "Sees",
 };
 
+/** Whether agents have tried a task so often that a person has to help. */
+export const isStuck = ({ status, tries }) => status === "todo" && tries >= 3;
+
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const inWords = (value) => VALUES[value] ?? capital(value);
 

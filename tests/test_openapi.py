@@ -169,7 +169,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     page = (ROOT / "static" / "task.js").read_text()
     shown = models.Task._meta.columns.keys() - {*models.HIDDEN}
     made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at", "repeats"}
-    passing = {"claimed_until", "question_id", "checks", "rank"}
+    passing = {"claimed_until", "question_id", "checks", "rank", "tries"}
     taken = shown - made - passing | {"blocked_by"}
     agree("TaskShown in schemas.py", schemas.TaskShown().fields, shown | {"blocked_by"})
     agree("TaskInput in schemas.py (or `made` or `passing` of this test)", schemas.TaskInput().fields, taken)
@@ -193,7 +193,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     agree("IMPORTED in transfer.py", transfer.EXPORTED, moved)
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, `priority=urgent`, and `created_since` or `completed_since`.
-    derived = {"unassigned", "open", "other_words", "urgent", "touched_since"}
+    derived = {"unassigned", "open", "other_words", "urgent", "touched_since", "for_agents"}
     agree("FILTERS in lists.py", FILTERS.keys() - derived, filters - {"wait"})
     of_programs = {"archived", "after", "created_by", "external_id", "wait"}
     of_agents = {ARGUMENTS.get(name, name) for name in filters - of_programs | {"limit", "offset", "sort"}}

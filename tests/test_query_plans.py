@@ -44,6 +44,7 @@ LISTS = {
     "get_context of what is overdue": ("archived assignee_id due_before open", "-priority", OVERDUE),
     "claim_task": ("archived priority ready unassigned", "due_date", "task_ready"),
     "claim_task of the caller's own": ("archived assignee_id priority ready", "due_date", "task_ready"),
+    "claim_task of an agent": ("archived for_agents priority ready unassigned", "due_date", "task_ready"),
     "what has changed, with a cursor": ("after", "updated_at", "task_updated"),
     "what was completed": ("archived completed_since touched_since", None, "task_completed"),
     "what was done lately by hand": (f"project_id {DONE}", "rank", "task_project_status"),

@@ -35,7 +35,7 @@ FOR = {
         POST /tasks/batch|PUT /tasks/by-external-id/<path:external_id>|POST /tasks/<task:id>/claim
         POST /tasks|PATCH /tasks/<task:id>|PUT /tasks/<task:id>|DELETE /tasks/<task:id>
         PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/copy|PATCH /tasks/batch
-        POST /tasks/<task:id>/skip
+        POST /tasks/<task:id>/skip|GET /agents/stop
         POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
         POST /tasks/<task:id>/attachments|DELETE /tasks/<task:id>/attachments/<attachment_id>
         POST /projects|PATCH /projects/<id>|DELETE /projects/<id>|POST /projects/<id>/milestones
@@ -46,6 +46,7 @@ FOR = {
     ADMINS: """
         POST /members/invite|DELETE /members/<id>
         GET /webhooks|POST /webhooks/<id>/test|POST /webhooks/<id>/enable
+        POST /agents/stop|POST /agents/start
         GET /deliveries|GET /deliveries/<id>|POST /deliveries/<id>/redeliver|GET /events
     """,
 }

@@ -18,7 +18,7 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     unset += ("external_id", "claimed_until", "question_id", "checks", "repeat", "repeats")
     default = dict.fromkeys(unset) | {"status": "todo", "priority": "medium", "version": 1}
     default |= {"repeat_from": "due_date", "labels": [], "rank": str(5_000_000_000 + task["number"])}
-    default |= {"blocked_by": [], "metadata": {}, "created_by": project["owner"]["id"]}
+    default |= {"blocked_by": [], "tries": 0, "metadata": {}, "created_by": project["owner"]["id"]}
     made = {name: task[name] for name in ("id", "number", "created_at")} | {"updated_at": task["created_at"]}
     assert task == default | made | {"project_id": project["id"], "title": "Draft"}
     assert answer.headers["Location"] == f"/api/v1/tasks/{task['id']}"

@@ -1,0 +1,164 @@
+"""The brakes on agents: a task on which they get no further, and the stop of all of them."""
+
+from time import monotonic
+
+import pytest
+from harness import at_once, fault, invoke, wait_until
+from test_claims import claim, let_end
+from test_inbox import change, comment, emptied, unread
+from test_tools import refused, stored, titles, use
+
+STUCK = "agents have tried #{} 3 times without a result; a person changes or reassigns it first"
+
+
+@pytest.fixture(scope="module")
+def bot(server):
+    return server.agent("Bot of the brakes")
+
+
+def give_back(bot, task):
+    use(bot, "claim_task", task_id=task["number"])
+    use(bot, "update_task", task_id=task["number"], status="todo")
+
+
+def tries(client, task):
+    return stored(client, task["id"])["tries"]
+
+
+def test_a_task_is_stuck_after_three_tries_whoever_of_the_agents_makes_them(server, bot, join):
+    """Given back, expired and sent back; its creator is notified once."""
+    ana = emptied(join(full_name="Ana of the brakes"))
+    project = ana.make_project()
+    task, other = ana.make_task(project, title="Stuck"), server.agent("Another bot")
+    give_back(bot, task)
+    claim(other, task, 5)
+    let_end(server, task)
+    wait_until(lambda: stored(ana, task["id"])["status"] == "todo")
+    assert unread(ana) == ["claim_ended"]
+    use(bot, "claim_task", project=project["id"])
+    use(bot, "complete_task", task_id=task["number"])
+    assert (tries(ana, task), unread(ana)[0]) == (2, "review")  # a submission is a result
+    change(server.client(), task, status="todo", assignee_id=None)
+    assert tries(ana, task) == 0  # to reassign it is more than to send it back
+    for _ in range(3):
+        assert "stuck" not in unread(ana)
+        use(bot, "claim_task", task_id=task["number"])
+        use(bot, "complete_task", task_id=task["number"])
+        change(ana, task, status="todo")
+    assert tries(ana, task) == 3
+    change(ana, task, assignee_id=None)
+    for _ in range(3):
+        claim(bot, task, 5)
+        let_end(server, task)
+        wait_until(lambda: stored(ana, task["id"])["status"] == "todo")
+    assert (tries(ana, task), unread(ana)[0], unread(ana).count("stuck")) == (3, "stuck", 1)
+    for agent in (bot, other):
+        assert STUCK.format(task["number"]) in refused(agent, "claim_task", task_id=task["number"])
+        moved = agent.patch(f"/tasks/{task['id']}", {"status": "in_progress"})
+        assert fault(moved, 403, "forbidden")["message"] == STUCK.format(task["number"])
+        assert "no task is ready" in refused(agent, "claim_task", project=project["id"])
+        assert agent.read("/tasks", ready="true", project_id=project["id"])["tasks"] == []
+    assert titles(ana, project=project["id"], ready=True) == ["Stuck"]  # people see it, and may take it
+
+
+@pytest.mark.parametrize("way", ["edit", "reassign", "answer", "claim", "complete"])
+def test_a_person_lets_agents_try_again(server, bot, owner, task, way):
+    for _ in range(3):
+        give_back(bot, task)
+    assert "stuck" in unread(owner)
+    comment(owner, task, "Hm.")  # which changes nothing
+    change(bot, task, priority="low")
+    assert tries(owner, task) == 3
+    if way == "answer":
+        use(bot, "add_comment", task_id=task["number"], content="How?", question=True)
+        comment(owner, task, "So.")
+    elif way == "claim":
+        claim(owner, task)
+    else:
+        fields = {"edit": {"title": "Clearer"}, "complete": {"status": "done"}}
+        change(owner, task, **fields.get(way, {"assignee_id": bot.member["id"]}))
+    assert (tries(owner, task), "stuck" in unread(owner)) == (0, False)
+    if way in ("edit", "reassign", "answer"):
+        assert use(bot, "claim_task", task_id=task["number"])["status"] == "in_progress"
+
+
+def test_a_task_sent_back_to_go_on_with_counts_as_another_try(bot, owner, task):
+    use(bot, "claim_task", task_id=task["number"])
+    for count in (1, 2, 3):
+        use(bot, "complete_task", task_id=task["number"])
+        change(owner, task, status="in_progress")
+        assert tries(owner, task) == count
+    assert "stuck" not in unread(owner)  # the agent is at it
+    use(bot, "update_task", task_id=task["number"], status="todo")
+    assert unread(owner)[0] == "stuck"
+
+
+def test_agents_are_stopped_with_a_reason_and_go_on(launch):
+    server = launch()
+    owner, bot, ana = server.client(), server.agent("Bot that is stopped"), server.join()
+    task = owner.make_task(owner.make_project())
+    assert owner.read("/agents/stop") == {"stop": None}
+    fault(ana.post("/agents/stop", {"reason": "x"}), 403, "forbidden")
+    fault(owner.post("/agents/stop", {}), 422, "validation_error")
+    fault(bot.post("/agents/start"), 403, "forbidden")
+    for reason in ("Too fast", "The keys leaked"):
+        stop = owner.data(owner.post("/agents/stop", {"reason": reason}))["stop"]
+        assert (stop["reason"], stop["by"]["full_name"]) == (reason, "Olga Owner")
+    assert ana.read("/agents/stop")["stop"] == bot.read("/agents/stop")["stop"] == stop
+    why = "Olga Owner has stopped all agents: The keys leaked"
+    said = f"stopped: {why}. Next: end your work; a person lets agents go on."
+    for tool, given in (("get_context", {}), ("claim_task", {}), ("add_comment", {"task_id": task["number"]})):
+        assert refused(bot, tool, **given) == said
+    for method, path, body in (
+        ("POST", f"/tasks/{task['id']}/claim", {}),
+        ("PATCH", f"/tasks/{task['id']}", {"title": "x"}),
+        ("POST", f"/tasks/{task['id']}/comments", {"content": "x"}),
+        ("POST", "/inbox/read", {"task_id": task["id"]}),
+    ):
+        assert fault(bot.request(method, path, json=body), 403, "forbidden")["message"] == why
+    assert bot.read(f"/tasks/{task['id']}")["title"] == "A task"
+    assert bot.read("/tasks", ready="true")["tasks"] == []
+    assert bot.read("/inbox")["unread"] == 0
+    assert [len(one.read("/tasks", ready="true")["tasks"]) for one in (owner, ana)] == [1, 1]
+    change(ana, task, priority="high")  # people, and programs with keys of scope write, go on
+    (entry, *_) = owner.read("/activity", entity="member")["activity"]
+    assert entry["changes"] == {"stop": ["Too fast", "The keys leaked"]}
+    fault(server.join("client").get("/agents/stop"), 403, "forbidden")
+    for _ in range(2):
+        assert owner.data(owner.post("/agents/start")) == {"stop": None}
+    assert use(bot, "claim_task")["number"] == task["number"]
+
+
+def test_who_waits_for_work_gets_none_while_agents_are_stopped_and_the_rest_after(launch):
+    server = launch("--workers", "2")
+    owner, bot = server.client(), server.agent("Bot that waits")
+    project = owner.make_project()
+    owner.data(owner.post("/agents/stop", {"reason": "Lunch"}))
+
+    def waited():
+        begun = monotonic()
+        found = bot.read("/tasks", ready="true", wait=5)["tasks"]
+        return [task["title"] for task in found], monotonic() - begun
+
+    def work():
+        owner.make_task(project, title="Work")
+        wait_until(lambda: owner.read("/tasks", ready="true")["tasks"])
+        owner.data(owner.post("/agents/start"))
+
+    owner.make_task(project, title="Before")
+    shown, seconds = waited()
+    assert (shown, seconds >= 5) == ([], True)
+    (found, seconds), _ = at_once(waited, work)
+    assert (sorted(found), seconds < 5) == (["Before", "Work"], True)
+
+
+def test_agents_are_stopped_on_the_command_line(launch):
+    server = launch()
+    owner, bot = server.client(), server.agent("Bot of the console")
+    assert "All agents are stopped." in invoke(server, "agents", "stop", "Too many mistakes").stdout
+    assert "Olga Owner has stopped all agents: Too many mistakes" in refused(bot, "get_context")
+    assert owner.read("/agents/stop")["stop"]["reason"] == "Too many mistakes"
+    assert invoke(server, "agents", "start").stdout == "Agents go on.\n"
+    for words in (("stop",), ("start", "Too early"), ("pause",)):
+        assert invoke(server, "agents", *words).exit_code == 2
+    assert use(bot, "get_context")["you"].startswith("Bot of the console")
