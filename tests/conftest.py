@@ -9,6 +9,7 @@ pytest.register_assert_rewrite("harness", "board")  # before they are imported, 
 
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
+from watch import run_watched  # noqa: E402
 
 from database import db  # noqa: E402
 from store import prepare  # noqa: E402
@@ -28,6 +29,12 @@ def pytest_configure(config):
     Server.forks = True
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files that hold most tests
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    if not hasattr(config, "workerinput"):  # not in the processes of xdist
+        run_watched()
 
 
 def pytest_addoption(parser):

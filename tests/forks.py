@@ -12,6 +12,8 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from subprocess import TimeoutExpired
 
+from watch import end_with_parent
+
 ROOT = Path(__file__).parents[1]
 context = get_context("forkserver")
 of_gunicorn = ["gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
@@ -72,6 +74,7 @@ def bounds(environment):
 
 def become(words, folder, environment, stdout, stderr, listener):
     """Be the program from now on: what a start by the operating system would do."""
+    end_with_parent()  # the fork server, which ends with the tests' process
     os.chdir(folder)
     if bounds(environment) != bounds(os.environ):
         for file in ROOT.glob("*.py"):  # they are imported again
