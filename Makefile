@@ -16,13 +16,13 @@ run: install
 throwaway: $(VENV)/run
 	@TASKS_CONFIG=/dev/null $(BIN)/flask --app app throwaway $(ARGS)
 
-# Five processes, even on two cores: a test mostly waits for its server.
+# A third process uses a core while tests wait; five took more CPU, since each has a Chromium and a fork server.
 test: $(VENV)/dev
-	$(BIN)/pytest -n 5 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile $(ARGS)
 
 # A minute, with Python only: without pages, other programs, and the slowest files.
 quick: $(VENV)/dev
-	$(BIN)/pytest -n 4 --dist loadfile --quick $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile --quick $(ARGS)
 
 check: audit
 	$(BIN)/ruff check .

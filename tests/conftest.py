@@ -8,7 +8,7 @@ import pytest
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
-from playwright.sync_api import sync_playwright  # noqa: E402
+from playwright.sync_api import Error, sync_playwright  # noqa: E402
 from watch import run_watched  # noqa: E402
 
 from database import db  # noqa: E402
@@ -122,10 +122,16 @@ def profile(browser, server):
     profile.close()
 
 
+@pytest.fixture(scope="module")
+def faults():
+    """The failures in the tabs of a test."""
+    return []
+
+
 @pytest.fixture
-def browse(browser, profile, launch):
+def browse(browser, profile, faults, launch):
     """Open tabs, in which nothing may fail; they are closed before the servers that the test has launched."""
-    pages, faults = [], []
+    pages = []
 
     def judge(said, page, refusals):
         # That the page itself is a refusal is not a fault of what is on it.
@@ -133,18 +139,17 @@ def browse(browser, profile, launch):
         if said.type in ("error", "warning") and not refusal:
             faults.append(f"{said.location['url']}: {said.text}")
 
-    def open_page(*, refusals=False, own=False, inside=None, **options):
+    def open_page(*, refusals=False, own=False, stays=False, **options):
         """With `refusals`, calls that the page makes may be refused, or not reach the server.
 
-        The tab is `inside` a profile or in the shared one, or `own` or with options in a new one, which a
-        server that the test launched needs: it waits for connections, which Chromium keeps as long as a
-        profile.
+        The tab is in the shared profile, or `own` or with options in a new one, which a server that the test
+        launched needs: it waits for connections, which Chromium keeps as long as a profile. The caller
+        closes a tab that `stays`.
         """
-        if own or options:
-            page = browser.new_page(**{"locale": "en-GB", **options})
-        else:
-            page = (inside or profile).new_page()
-        pages.append(page)
+        own = own or stays or options
+        page = browser.new_page(**{"locale": "en-GB", **options}) if own else profile.new_page()
+        if not stays:
+            pages.append(page)
         page.set_default_timeout(PATIENCE * 1000)
         page.add_init_script(SLOWED)
         page.on("pageerror", lambda error: faults.append(str(error)))
@@ -155,7 +160,8 @@ def browse(browser, profile, launch):
     for page in pages:
         page.close()
     profile.set_offline(False)
-    assert faults == []
+    seen, faults[:] = [*faults], []
+    assert seen == []
 
 
 @pytest.fixture
@@ -175,31 +181,51 @@ def task(owner, project):
 
 @pytest.fixture(scope="module")
 def spare(browser, server):
-    """Profiles that a file's tests use one after another: each compiles the page's scripts once."""
-    profiles = []
-    yield profiles
-    for profile in profiles:
-        profile.close()
+    """Tabs that a file's tests use one after another, each in a profile of its own; they keep its process."""
+    tabs = []
+    yield tabs
+    for tab in tabs:
+        tab.close()
+
+
+def make_new(tab, empty):
+    """Leave nothing of a test in its tab and profile, and return whether that can be.
+
+    The test's event handlers stay, and a clock that it has installed cannot be removed.
+    """
+    if tab.is_closed() or not tab.evaluate("String(Date).includes('[native code]')"):
+        return False
+    for other in tab.context.pages:
+        if other != tab:
+            other.close()
+    tab.unroute_all()
+    tab.context.set_offline(False)
+    tab.mouse.up()
+    tab.mouse.move(0, 0)
+    tab.goto(empty)  # of the same site, where what it has stored can be removed
+    tab.evaluate("() => { sessionStorage.clear(); localStorage.clear(); }")
+    tab.context.clear_cookies()
+    tab.context.clear_permissions()
+    tab.emulate_media(media="null", color_scheme="null", reduced_motion="reduce")
+    tab.set_viewport_size({"width": 1280, "height": 720})
+    devtools = tab.context.new_cdp_session(tab)
+    devtools.send("Page.resetNavigationHistory")
+    devtools.detach()
+    return True
 
 
 @pytest.fixture
-def sign_in(browse, browser, server, spare):
+def sign_in(browse, server, spare):
     """Open the page in a profile of its own, signed in with a key, and wait until all is shown."""
     used = []
 
-    def tab():
-        used.append(spare.pop() if spare else browser.new_context(locale="en-GB"))
-        used[-1].clear_cookies()
-        used[-1].clear_permissions()
-        used[-1].set_offline(False)
-        page = browse(refusals=True, inside=used[-1])
-        kept = {"origin": server.base, "storageTypes": "local_storage"}
-        used[-1].new_cdp_session(page).send("Storage.clearDataForOrigin", kept)
-        return page
-
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
         is_other = options or base != server.base
-        page = browse(refusals=True, own=True, **options) if is_other else tab()
+        if is_other:
+            page = browse(refusals=True, own=True, **options)
+        else:
+            page = spare.pop() if spare else browse(refusals=True, stays=True, reduced_motion="reduce")
+            used.append(page)
         answer = page.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
         assert answer.status == 201
         with page.expect_response("**/changes?*"):  # as soon as all is shown it asks what has changed since
@@ -207,7 +233,12 @@ def sign_in(browse, browser, server, spare):
         return page
 
     yield open_page
-    spare += used
+    for tab in used:
+        try:
+            is_new = make_new(tab, f"{server.base}/static/icon.svg")
+        except Error:  # a test that failed may leave it in any state
+            is_new = False
+        spare.append(tab) if is_new else tab.close()
 
 
 @pytest.fixture

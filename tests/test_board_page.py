@@ -54,7 +54,7 @@ def test_who_signs_out_is_asked_whether_what_was_made_in_the_session_ends_too(si
         asked.append(dialog.message)
         dialog.accept() if ends else dialog.dismiss()
 
-    page.on("dialog", answer)
+    page.once("dialog", answer)
     headers = {"X-Requested-With": "page"}
     made = page.request.post(f"{server.base}/api/v1/keys", data={"name": "Script"}, headers=headers)
     ui.press(ui.user_menu(page), "Sign out")

@@ -1,4 +1,4 @@
-"""Runs the tests in a child process, waits for all that comes from it, and says how much CPU all have used."""
+"""Runs the tests in a child, waits for all that comes from it, and says how much CPU all have used."""
 
 import os
 import resource
