@@ -107,7 +107,8 @@ def test_agents_are_stopped_with_a_reason_and_go_on(launch):
     assert ana.read("/agents/stop")["stop"] == bot.read("/agents/stop")["stop"] == stop
     why = "Olga Owner has stopped all agents: The keys leaked"
     said = f"stopped: {why}. Next: end your work; a person lets agents go on."
-    for tool, given in (("get_context", {}), ("claim_task", {}), ("add_comment", {"task_id": task["number"]})):
+    comment = {"task_id": task["number"]}
+    for tool, given in (("get_context", {}), ("claim_task", {}), ("add_comment", comment)):
         assert refused(bot, tool, **given) == said
     for method, path, body in (
         ("POST", f"/tasks/{task['id']}/claim", {}),
