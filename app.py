@@ -64,7 +64,8 @@ PARTS: tuple[str, ...] = (
     "page",  # the page for people, and the pages of links and of the document
     "resources",  # milestones, meetings and whiteboards: make and change them
     "attachments",  # the files of tasks
-    "batches",  # many tasks at once, tasks of other programs, copies, labels
+    "labels",  # the labels of all tasks
+    "batches",  # many tasks at once, tasks of other programs, copies
     "order",  # the order of tasks by hand
     "blockers",  # tasks that block others
     "repeats",  # tasks that follow completed ones by a rule

@@ -5,8 +5,7 @@ Each query is a `statement` of the class that runs it. A method that needs the a
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
@@ -30,7 +29,6 @@ from peewee import (
 from playhouse.sqlite_ext import AutoIncrementField
 
 from database import (
-    PAGE_BYTES,
     Base,
     ChoiceField,
     EncodedJSONField,
@@ -402,6 +400,12 @@ class NoRules:
         raise ValueError("is not accepted")
 
 
+class NoLabels:
+    """The labels of all tasks: each task spells its own. parts/labels.py lets a task spell them as others."""
+
+    spelled = staticmethod(lambda _transaction, labels: [*dict.fromkeys(labels or [])])
+
+
 class NoBlockers:
     """The tasks that block a task: none. parts/blockers.py has others, with the same methods."""
 
@@ -464,6 +468,7 @@ class Task(Entity):
     order: ClassVar[Any] = NoOrder
     blockers: ClassVar[Any] = NoBlockers
     rules: ClassVar[Any] = NoRules
+    all_labels: ClassVar[Any] = NoLabels
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -511,12 +516,6 @@ class Task(Entity):
         raise NotFound(cls.NOUN + by)
 
     @statement
-    def with_label(cls: Any):
-        """The labels of one task that has this label; for a new label SQLite reads every labelled task."""
-        has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
-        return cls.select(cls.labels).where(cls.is_labelled, has_label).limit(1)
-
-    @statement
     def references(cls: Any):
         """The number, id and size in bytes of each of these tasks, given as JSON: numbers and ids."""
         is_referred = cls.number.in_(each("references")) | cls.id.in_(each("references"))
@@ -535,44 +534,10 @@ class Task(Entity):
             raise Invalid(*((field.format(index), "no such task") for index in missing))
         return [found[one] for one in references]
 
-    @classmethod
-    def spelled(cls, transaction: Transaction, labels: list[str] | None) -> list[str]:
-        """Return these labels, each once and spelled as in the tasks that already have it.
-
-        Looking for a new label takes as long as reading all labels. So a transaction that gives tasks more
-        labels than one task can have reads all of them, once.
-        """
-        if not labels:
-            return []
-        sent: dict[str, str] = {}
-        for label in labels:
-            sent.setdefault(caseless(label), label)
-        spellings = transaction.spellings
-        if len(spellings | sent) <= MAX_LABELS:
-            for key in sent.keys() - spellings.keys():
-                if row := cls.with_label.one(label=f"\x1f{key}\x1f"):
-                    spellings[key] = next(label for label in row["labels"] if caseless(label) == key)
-        elif len(spellings) <= MAX_LABELS:
-            spellings |= {caseless(label): label for row in cls.labelled.all() for label in row["labels"]}
-        return [spellings.setdefault(key, label) for key, label in sent.items()]
-
     @staticmethod
     def label_keys_of(labels: list[str]) -> str:
         """Return the column `label_keys` of a task with these labels."""
         return "\x1f".join(["", *map(caseless, labels), ""]) if labels else ""
-
-    @statement
-    def labelled(cls: Any):
-        counts = cls.select(cls.labels, fn.COUNT(SQL("*")).alias("count"))
-        return counts.where(cls.is_labelled).group_by(cls.labels)
-
-    @classmethod
-    def label_counts(cls) -> list[Row]:
-        """Return each label with the number of its tasks, by name."""
-        counts = Counter[str]()
-        for row in cls.labelled.all():
-            counts.update(dict.fromkeys(row["labels"], row["count"]))
-        return [{"label": label, "count": counts[label]} for label in sorted(counts, key=fold)]
 
     @statement
     def by_external_id(cls: Any):
@@ -683,7 +648,7 @@ class Task(Entity):
             "created_at": transaction.at,
             "metadata": {},
         }
-        row |= fields | {"labels": cls.spelled(transaction, fields.get("labels"))}
+        row |= fields | {"labels": cls.all_labels.spelled(transaction, fields.get("labels"))}
         row |= {name: row[name] or default for name, default in DEFAULTS.items()}
         row |= {
             "checks": checkboxes(row["description"]),
@@ -707,60 +672,6 @@ class Task(Entity):
         if transaction.notifies:
             transaction.also.append(("task.created", row))
         return row
-
-    @classmethod
-    def copy(cls, transaction: Transaction, id: str, **titled: Any) -> Row:
-        """Add a task with the fields `PLANNED` of this one. Raises as `add` does."""
-        task = cls.stored(id)
-        planned = {name: task[name] for name in PLANNED}
-        return cls.add(transaction, is_copy=True, **planned | titled)
-
-    @classmethod
-    def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
-        """Add these tasks. Raises as `add` does, with everything that is wrong in any of them."""
-        return cls._each(tasks, lambda fields: cls.add(transaction, **fields))
-
-    @classmethod
-    def edit_all(
-        cls, transaction: Transaction, tasks: list[int | str], changes: Row, versions: Row | None = None
-    ) -> list[Changed]:
-        """Make the same changes to these tasks, if those in `versions` have these versions.
-
-        `versions` has the tasks' names in `tasks` as keys. Returns and raises as `edit` does, with everything
-        that is wrong in any of them.
-        """
-        rows, versions = cls.referred(tasks, "tasks.{}"), versions or {}
-        names = {row["id"]: str(task) for row, task in zip(rows, tasks, strict=True)}
-        if len(names) < len(tasks):
-            raise Invalid(("tasks", "must not name a task twice"))
-        if sum(row["size"] for row in rows) > PAGE_BYTES:
-            raise Invalid(("tasks", "have over 4 MiB of text together; change fewer in one call"))
-        if unknown := sorted(versions.keys() - names.values()):
-            raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
-        expected = {id: frozenset([str(versions[name])]) for id, name in names.items() if name in versions}
-
-        def deleted() -> set[str]:  # tasks that followed others, which were reopened
-            return {row["id"] for event, row in transaction.also if event == "task.deleted"}
-
-        def edit(id: str) -> Changed | None:
-            return None if id in deleted() else cls.edit(transaction, id, {**changes}, expected.get(id))
-
-        return [
-            changed for changed in cls._each(names, edit) if changed and changed[0]["id"] not in deleted()
-        ]
-
-    @staticmethod
-    def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:
-        """Return what `do` returns for each task. Raises `Invalid` with everything that is wrong in any."""
-        results, problems = [], []
-        for index, task in enumerate(tasks):
-            try:
-                results.append(do(task))
-            except Invalid as error:
-                problems += [(f"tasks[{index}].{field}", message) for field, message in error.details]
-        if problems:
-            raise Invalid(*problems)
-        return results
 
     @classmethod
     def _check_external_id(cls, fields: Row) -> None:
@@ -820,7 +731,7 @@ class Task(Entity):
         blocked = cls.blockers.changes(transaction, stored, fields)
         fields = fields | {name: fields[name] or DEFAULTS[name] for name in DEFAULTS.keys() & fields}
         if "labels" in fields:
-            fields["labels"] = cls.spelled(transaction, fields["labels"])
+            fields["labels"] = cls.all_labels.spelled(transaction, fields["labels"])
         is_moved = fields.get("project_id", stored["project_id"]) != stored["project_id"]
         if is_moved:
             fields = {"milestone_id": None} | fields
@@ -925,22 +836,6 @@ class Task(Entity):
             for row in cls.out_of_sight.all(member_id=member["id"], project_ids=ids):
                 free = {"assignee_id": None} | ({"status": "todo"} if row["claimed_until"] else {})
                 yield cls.edit(transaction, row["id"], free, None)
-
-    @classmethod
-    def put(
-        cls, transaction: Transaction, external_id: str, versions: frozenset[str] | None = None, **fields: Any
-    ) -> tuple[Row, Row | None]:
-        """Add the task with this external id, or change it to these fields.
-
-        Returns the task and its changes, which are None for a new task. Raises as `add` and `edit` do.
-        """
-        if not (id := cls.by_external_id.value(external_id=external_id)):
-            if versions is not None:
-                raise PreconditionFailed("no task has this external_id")
-            return cls.add(transaction, external_id=external_id, **fields), None
-        if fields.pop("project_id") != cls.stored(id)["project_id"]:
-            fields.pop("milestone_id", None)  # a member has moved the task: let it stay, and a sync continue
-        return cls.edit(transaction, id, fields, versions)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:

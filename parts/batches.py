@@ -1,5 +1,6 @@
-"""Several tasks at once, tasks of other programs, copies, and the labels in use."""
+"""Several tasks at once, tasks of other programs, and copies of tasks."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flask import Blueprint
@@ -7,43 +8,96 @@ from marshmallow import ValidationError, fields, validate
 
 import schemas
 from app import OF_A_NEW_TASK, OF_A_PUT, OF_WORK, announce_edit
-from database import Row
-from errors import PreconditionFailed
+from database import PAGE_BYTES, Row
+from errors import Invalid, PreconditionFailed
 from members import Transaction
-from models import Task
-from schemas import (
-    API,
-    CREATE_TASK,
-    DETAILS,
-    MESSAGES,
-    UPDATED,
-    JSONInteger,
-    ListOf,
-    Strict,
-    TaskInput,
-    TaskReference,
-    TaskShown,
-    answer_with,
-    doc,
-)
+from models import PLANNED, Changed, Task
 from strictjson import MAX_SAFE_INTEGER
 from webhooks import announce
 from wire import expected_versions, operation, request
 
-api = Blueprint("batches", __name__, url_prefix=API)
+api = Blueprint("batches", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
 
 
+def copy(transaction: Transaction, id: str, **titled: Any) -> Row:
+    """Add a task with the fields `PLANNED` of this one. Raises as `add` does."""
+    task = Task.stored(id)
+    planned = {name: task[name] for name in PLANNED}
+    return Task.add(transaction, is_copy=True, **planned | titled)
+
+
+def add_all(transaction: Transaction, tasks: list[Row]) -> list[Row]:
+    """Add these tasks. Raises as `add` does, with everything that is wrong in any of them."""
+    return _each(tasks, lambda fields: Task.add(transaction, **fields))
+
+
+def edit_all(
+    transaction: Transaction, tasks: list[int | str], changes: Row, versions: Row | None = None
+) -> list[Changed]:
+    """Make the same changes to these tasks, if those in `versions` have these versions.
+
+    `versions` has the tasks' names in `tasks` as keys. Returns and raises as `edit` does, with everything
+    that is wrong in any of them.
+    """
+    rows, versions = Task.referred(tasks, "tasks.{}"), versions or {}
+    names = {row["id"]: str(task) for row, task in zip(rows, tasks, strict=True)}
+    if len(names) < len(tasks):
+        raise Invalid(("tasks", "must not name a task twice"))
+    if sum(row["size"] for row in rows) > PAGE_BYTES:
+        raise Invalid(("tasks", "have over 4 MiB of text together; change fewer in one call"))
+    if unknown := sorted(versions.keys() - names.values()):
+        raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
+    expected = {id: frozenset([str(versions[name])]) for id, name in names.items() if name in versions}
+
+    def deleted() -> set[str]:  # tasks that followed others, which were reopened
+        return {row["id"] for event, row in transaction.also if event == "task.deleted"}
+
+    def edit(id: str) -> Changed | None:
+        return None if id in deleted() else Task.edit(transaction, id, {**changes}, expected.get(id))
+
+    return [changed for changed in _each(names, edit) if changed and changed[0]["id"] not in deleted()]
+
+
+def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:
+    """Return what `do` returns for each task. Raises `Invalid` with everything that is wrong in any."""
+    results, problems = [], []
+    for index, task in enumerate(tasks):
+        try:
+            results.append(do(task))
+        except Invalid as error:
+            problems += [(f"tasks[{index}].{field}", message) for field, message in error.details]
+    if problems:
+        raise Invalid(*problems)
+    return results
+
+
+def put(
+    transaction: Transaction, external_id: str, versions: frozenset[str] | None = None, **fields: Any
+) -> tuple[Row, Row | None]:
+    """Add the task with this external id, or change it to these fields.
+
+    Returns the task and its changes, which are None for a new task. Raises as `add` and `edit` do.
+    """
+    if not (id := Task.by_external_id.value(external_id=external_id)):
+        if versions is not None:
+            raise PreconditionFailed("no task has this external_id")
+        return Task.add(transaction, external_id=external_id, **fields), None
+    if fields.pop("project_id") != Task.stored(id)["project_id"]:
+        fields.pop("milestone_id", None)  # a member has moved the task: let it stay, and a sync continue
+    return Task.edit(transaction, id, fields, versions)
+
+
 TASKS_AT_ONCE = validate.Length(1, 100, error="must be 1 to {max} tasks")
 
 
-class TaskBatch(Strict):
-    tasks = ListOf(fields.Nested(lambda: CREATE_TASK), "tasks", TASKS_AT_ONCE, required=True)
+class TaskBatch(schemas.Strict):
+    tasks = schemas.ListOf(fields.Nested(lambda: schemas.CREATE_TASK), "tasks", TASKS_AT_ONCE, required=True)
 
-    EXAMPLE = {"tasks": [TaskInput.CREATED]}
+    EXAMPLE = {"tasks": [schemas.TaskInput.CREATED]}
 
     def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> None:
         """Name each field by its task: `tasks[3].title`."""
@@ -53,48 +107,41 @@ class TaskBatch(Strict):
             error.messages_dict.update({f"tasks[{index}]": inner for index, inner in problems.items()})
 
 
-class TaskChanges(Strict):
-    tasks = ListOf(TaskReference(), "tasks' numbers or ids", TASKS_AT_ONCE, required=True)
+class TaskChanges(schemas.Strict):
+    tasks = schemas.ListOf(schemas.TaskReference(), "tasks' numbers or ids", TASKS_AT_ONCE, required=True)
     changes = fields.Nested(lambda: CHANGE_TASK, required=True)
     versions = fields.Dict(
         fields.String(),
-        JSONInteger(1, MAX_SAFE_INTEGER),
-        error_messages={**MESSAGES, "invalid": "must be an object of versions"},
-        **doc("The versions that tasks must have, by number or id as in `tasks`."),
+        schemas.JSONInteger(1, MAX_SAFE_INTEGER),
+        error_messages={**schemas.MESSAGES, "invalid": "must be an object of versions"},
+        **schemas.doc("The versions that tasks must have, by number or id as in `tasks`."),
     )
 
     EXAMPLE = {"tasks": [7, 8], "changes": {"status": "done"}, "versions": {"7": 3}}
 
 
-COPY_TASK = TaskInput(only=["title"], partial=True, when=" for a copy")
-CHANGE_TASK: TaskInput = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on update")
-PUT_TASK = TaskInput(exclude=["external_id"])
-EXTERNAL_ID = TaskInput(only=["external_id"])
-LabelShown = answer_with("Label", label=str, count=int)
-LABELS = answer_with("LabelList", labels=[LabelShown])
-CHANGED_TASKS = answer_with("ChangedTaskList", tasks=[TaskShown])
-CREATED_TASKS = answer_with("CreatedTaskList", tasks=[TaskShown])
-
-
-@api.get("/labels")
-@operation(gives=LABELS)
-def list_labels() -> Row:
-    """List the labels that tasks have, each with its number of tasks."""
-    return {"labels": Task.label_counts()}
+COPY_TASK = schemas.TaskInput(only=["title"], partial=True, when=" for a copy")
+CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(
+    only=schemas.UPDATED + schemas.DETAILS, partial=True, when=" on update"
+)
+PUT_TASK = schemas.TaskInput(exclude=["external_id"])
+EXTERNAL_ID = schemas.TaskInput(only=["external_id"])
+CHANGED_TASKS = schemas.answer_with("ChangedTaskList", tasks=[schemas.TaskShown])
+CREATED_TASKS = schemas.answer_with("CreatedTaskList", tasks=[schemas.TaskShown])
 
 
 @api.post("/tasks/batch")
 @operation(TaskBatch(), CREATED_TASKS, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none."""
-    return {"tasks": Task.add_all(transaction, tasks)}
+    return {"tasks": add_all(transaction, tasks)}
 
 
 @api.patch("/tasks/batch")
 @operation(TaskChanges(), CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
 def update_tasks(transaction: Transaction, **fields: Any) -> Row:
     """Change up to 100 tasks alike, all or none."""
-    changed = Task.edit_all(transaction, **fields)
+    changed = edit_all(transaction, **fields)
     announce(transaction, changed)
     return {"tasks": [task for task, _ in changed]}
 
@@ -104,7 +151,7 @@ def update_tasks(transaction: Transaction, **fields: Any) -> Row:
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create or change the task with this id in another program. Fields not sent stay as they are."""
     named = EXTERNAL_ID.load({"external_id": external_id})
-    task, changes = Task.put(transaction, **named, versions=expected_versions(), **fields)
+    task, changes = put(transaction, **named, versions=expected_versions(), **fields)
     if changes is None:
         request().success_status = 201
         return task
@@ -117,4 +164,4 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
 @operation(COPY_TASK, schemas.TaskShown, **OF_A_NEW_TASK)
 def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
     """Create a task with the plan of this one, under another title if one is sent."""
-    return Task.copy(transaction, id, **titled)
+    return copy(transaction, id, **titled)

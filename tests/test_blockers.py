@@ -5,6 +5,7 @@ from harness import NOBODY, fault, last_event
 from database import db
 from members import Member
 from models import Project, Task, write
+from parts import batches
 
 
 def numbers(task):
@@ -94,7 +95,7 @@ def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(d
         """Return the statements that let these block the task."""
         return executed(Task.edit, id, {"blocked_by": list(blockers)}, None)
 
-    batch = executed(Task.edit_all, others[2:], {"blocked_by": others[:2]})
+    batch = executed(batches.edit_all, others[2:], {"blocked_by": others[:2]})
     assert len([sql for sql in batch if "RECURSIVE" in sql]) == 1
     few, many = statements(others[1]), statements(*others)
     assert len(many) == len(few) + 20 - 1  # the rows that are inserted

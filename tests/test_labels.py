@@ -5,6 +5,7 @@ from harness import fault
 from database import db
 from members import Member
 from models import Project, Task, write
+from parts import batches
 
 
 def labels_of(owner, **filters):
@@ -54,9 +55,9 @@ def test_labels_of_many_tasks_are_looked_up_once(database):
         return len([sql for sql in executed if "INSTR" in sql or "GROUP BY" in sql])
 
     tasks = [fields | {"labels": labels}, *(fields | {"labels": [f"Of {id}"]} for id in ids)]
-    assert lookups(lambda transaction: Task.add_all(transaction, tasks)) == 10 + 1
+    assert lookups(lambda transaction: batches.add_all(transaction, tasks)) == 10 + 1
     new = {"labels": [f"New {number}" for number in range(10)]}
-    assert lookups(lambda transaction: Task.edit_all(transaction, ids, new)) == 10
+    assert lookups(lambda transaction: batches.edit_all(transaction, ids, new)) == 10
 
 
 def test_labels_are_filtered_by_and_counted(owner, project):

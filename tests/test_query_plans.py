@@ -19,6 +19,7 @@ from parts.agents import Claims
 from parts.blockers import Blocker
 from parts.feeds import MADE, OBJECTS, activities
 from parts.inbox import DUE, NOTICED, WORK, Notice
+from parts.labels import Labels
 from parts.order import Rank
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
@@ -265,7 +266,7 @@ def plan_of_client(copied):
 def test_a_client_who_sees_some_projects_reads_an_index_of_each_table(plan_of_client):
     pages = [_page(frozenset(filters.split()), sort, "") for filters, sort, _ in LISTS.values()]
     histories = [activities(frozenset(filters.split())) for filters in HISTORIES]
-    others = [MADE[True], Activity.recent, Task.urgent, Task.labelled, Task.shown_row, Notice.latest]
+    others = [MADE[True], Activity.recent, Task.urgent, Labels.labelled, Task.shown_row, Notice.latest]
     for query in (*pages, *histories, *others):
         steps = plan_of_client(query)
         # A search reads all comments, as for others. Two indexes contain labelled or urgent tasks alone.
