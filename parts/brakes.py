@@ -136,7 +136,7 @@ def start_agents(transaction: Transaction) -> Row:
 @as_option
 @in_database
 def agents(action: str, reason: str | None, email: str | None) -> None:
-    """Stop all agents, who are told the REASON, or let them go on (start)."""
+    """Stop all agents, which get the REASON, or let them go on (start)."""
     schema = StopInput() if action == "stop" else schemas.NOTHING
     reason = load_fields(schema, reason=reason).get("reason")
     with write(fetch_actor(email, "admin")) as transaction:
