@@ -57,11 +57,12 @@ log = logging.getLogger("tasks")
 STARTED = time.monotonic()
 CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 # The additions to the core, in the order of registration: a line and a module of parts/ each. The core
-# imports none of them. A part may import the parts above it, and only these.
+# imports none of them. A part may import the parts above it, which its line names as needed. Any part can be
+# deleted with its line, together with the parts that need it.
 PARTS: tuple[str, ...] = (
     "sessions",  # of browsers: the cookie, signing in and out
-    "openapi",  # the document of the API
-    "page",  # the page for people, and the pages of links and of the document
+    "openapi",  # the document of the API; needs sessions
+    "page",  # the page for people, and the pages of links and of the document; needs sessions and openapi
     "resources",  # milestones, meetings and whiteboards: make and change them
     "attachments",  # the files of tasks
     "labels",  # the labels of all tasks
@@ -72,20 +73,20 @@ PARTS: tuple[str, ...] = (
     "agents",  # claims and questions
     "inbox",  # notifications and Today
     "brakes",  # on agents: three tries, and the stop of all
-    "feeds",  # the history, changes and events
+    "feeds",  # the history, changes and events; needs inbox
     "calendar",  # for calendar programs
-    "tools",  # the Model Context Protocol
+    "tools",  # the Model Context Protocol; needs sessions
     "deliveries",  # webhooks: show, test, enable, send again
     "chats",  # webhooks to Slack and Discord
     "listen",  # a command: events, posted to a program here
-    "mail",  # sign-in links and digests
+    "mail",  # sign-in links and digests; needs inbox
     "administration",  # commands: keys, members and projects
     "backups",  # commands: copy and restore the database
-    "prometheus",  # the figures
-    "doctor",  # a command: what is wrong
-    "files",  # commands: import and export; needs blockers, repeats and resources
-    "demo",  # a command: a believable workspace
-    "throwaway",  # a command: a server for the tests of other programs
+    "prometheus",  # the figures; needs backups
+    "doctor",  # a command: what is wrong; needs backups
+    "files",  # commands: import and export; needs resources, blockers and repeats
+    "demo",  # a command: a believable workspace; needs inbox
+    "throwaway",  # a command: a server for the tests of other programs; needs demo
 )
 
 api = Blueprint("api", __name__, url_prefix=API)

@@ -158,6 +158,34 @@ def test_serves_the_routes_of_the_gateway(core):
     assert core("POST", "/hooks/flows", {"action": "list_flows"}).status_code == 401
 
 
+def test_any_part_can_be_left_out(tmp_path):
+    """Without a part, and those that need it, the rest starts, and no request is a 500."""
+    script = [sys.executable, ROOT / "tests" / "left_out.py", tmp_path]
+    run = subprocess.run(
+        script, env=os.environ | {"TASKS_CONFIG": os.devnull}, capture_output=True, text=True
+    )
+    wrong = [line for line in run.stdout.splitlines() if line.startswith("without")]
+    assert (wrong, run.returncode) == ([], 0), run.stdout + run.stderr
+    assert run.stdout.count("POST /api/v1/projects 201") == len(PARTS)
+
+
+def test_the_line_of_a_part_names_the_parts_that_it_imports():
+    lines = re.findall(
+        r'^    "(\w+)",  # [^;\n]*(?:; needs (.*))?$', (ROOT / "app.py").read_text(), re.MULTILINE
+    )
+    named = {part: {*re.findall(r"(?!and\b)\b\w+", needs)} for part, needs in lines}
+    assert tuple(named) == PARTS
+    files = {file.stem: file.read_text() for file in (ROOT / "parts").glob("*.py")}
+
+    def imported(part):
+        names = re.findall(r"^from parts(?:\.(\w+)| import ([\w, ]+))", files[part], re.MULTILINE)
+        direct = {one for name, several in names for one in re.split(", ", name or several)}
+        # Modules without a line, such as formats.py, belong to the part that imports them.
+        return (direct & {*PARTS}).union(*(imported(one) for one in direct - {*PARTS}))
+
+    assert named == {part: imported(part) for part in PARTS}
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_no_module_of_the_core_imports_a_part(part):
     for file in [*ROOT.glob("*.py")]:
