@@ -38,7 +38,7 @@ from outbox import Delivery, Webhook
 from schemas import API
 from settings import VERSION, SettingsError, config_file, read_settings
 from times import now
-from webhooks import Errand, announce, emit
+from webhooks import Errand, announce, bodies, emit
 from wire import (
     PathError,
     Request,
@@ -120,6 +120,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     for part in parts():
         if hasattr(part, "register"):
             part.register(app)
+    if unsent := {webhook["format"] for webhook in settings["webhooks"]} - {"json", *bodies}:
+        sys.exit(f"Error: webhooks.format: no part sends {', '.join(sorted(unsent))} (see PARTS in app.py)")
     for command in commands.cli.commands.values():
         app.cli.add_command(command)
     figures.name_routes(route_labels(app))

@@ -156,11 +156,12 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     found = _total(names).value(most=MANY, **filters) if names & SINCE and is_by_id else 0
     page = _page(names, sort, include, found == MANY)
     (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
-    is_last = count < most and (count > 0 or not offset)
-    if total is None and not is_last:
+    if total is None and count < most and (count > 0 or not offset):  # this page is the last one
+        total = offset + count
+    if total is None:
         total = _total(names).value(most=counted + 1, **filters)
     else:
-        total, counted = offset + count if total is None else total, COUNT_LIMIT
+        counted = COUNT_LIMIT
     end = offset + (count or limit)
     more = end < total
     if not more and total > counted:  # the total is not exact, and this page may be beyond it

@@ -101,8 +101,9 @@ def next_dates(task: Row, at: str, repeat_from: str = "due_date") -> Row | None:
     if (f"{day:%Y%m%d}" if len(until) == 8 else f"{moment:%Y%m%dT%H%M%SZ}") > until:
         return None
     is_by_date = parts["FREQ"] in ("MONTHLY", "YEARLY") and "BYMONTHDAY" not in parts
+    is_shortened = is_by_date and day.day < first.day and repeat_from == "due_date"
     months = int(parts.get("INTERVAL", 1)) * (12 if parts["FREQ"] == "YEARLY" else 1)
-    if is_by_date and day.day < first.day and repeat_from == "due_date" and months <= 99:  # as PARTS accepts
+    if is_shortened and months <= 99:  # an interval has two digits
         parts |= {"FREQ": "MONTHLY", "INTERVAL": str(months), "BYMONTHDAY": str(first.day)}
     return {
         "due_date": instant(moment),

@@ -79,6 +79,17 @@ def responses(service):
     return found
 
 
+def refuse_a_chat():
+    """Expect that a webhook whose format no part sends ends the start, not each delivery."""
+    os.environ["TASKS_WEBHOOKS"] = '[{"name": "chat", "url": "https://chat.example.com/", "format": "slack"}]'
+    try:
+        app.create_app()
+        print("without chats: a webhook with the format slack is accepted")
+    except SystemExit as error:
+        if "no part sends slack" not in str(error):
+            print(f"without chats: {error}")
+
+
 def main(folder):
     db.init(str(folder / "tasks.db"), timeout=5)
     prepare()
@@ -100,6 +111,8 @@ def main(folder):
                 for operation, status, right in responses(service):
                     if status not in right:
                         print(f"without {part}: {operation} is {status}")
+                if part == "chats":
+                    refuse_a_chat()
             except BaseException:
                 print(f"without {part}: {traceback.format_exc()}")
             sys.stdout.flush()
