@@ -171,7 +171,14 @@ def test_the_configurations_of_agents_and_the_retry_schedule_are_right():
 
 def test_the_internals_have_every_module_in_order_without_a_cycle_and_every_file_of_the_page():
     modules = INTERNALS.partition("## The modules")[2].partition("\n## ")[0]
-    told = dict(re.findall(r"^\| `([\w./]+\.py)` \| (.*) \|$", modules, re.MULTILINE))
+    told = dict(re.findall(r"^\| `([\w./]+\.py)` \| (?:\d+ \| )?([^|]*) \|", modules, re.MULTILINE))
+    for name, lines in re.findall(r"^\| `([\w.]+\.py)` \| (\d+) \|", modules, re.MULTILINE):
+        assert len((ROOT / name).read_text().splitlines()) == pytest.approx(int(lines), rel=0.1), name
+    for name, calls in re.findall(r"^\| `(parts/\w+\.py)` \| [^|]* \| (.*) \|$", modules, re.MULTILINE):
+        for called in re.findall(r"`\w+\.(\w+)`", calls):
+            assert re.search(
+                rf"(?:\.|\b){called}(?: =|, |\.append|\.update|\[| \|=)", (ROOT / name).read_text()
+            ), (name, called)
     imports = {}
     for name, text in told.items():
         code = (ROOT / name).read_text()
@@ -195,6 +202,8 @@ def test_the_ideas_of_our_own_are_where_the_internals_say():
     rows = re.findall(r"^\| ([^|]*`[^|]*) \| ([^|]+) \|", ideas, re.MULTILINE)
     assert f" {len(rows)} ideas" in ideas
     assert len(rows) <= 30
+    core = re.findall(r"^\| [^|]*`", ideas.partition("**Parts**")[0], re.MULTILINE)
+    assert len(core) <= 15
     for names, files in rows:
         places = [ROOT / file if "/" in file else ROOT / f"{file}.py" for file in files.split(", ")]
         code = "".join(place.read_text() for place in places)
