@@ -180,7 +180,7 @@ def run(run: Run) -> None:
         owner = server.client()
         keys = make_keys(owner)
         Cases(run, server, owner, keys)
-        tally, document = Tally(), Document(owner.base)
+        tally, document = Tally(), Document(owner)
         messages = Messages(run, server, tally)
         try:
             odd_heads(run, server.base, keys["owner"], tally, run.count(8000))

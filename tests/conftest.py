@@ -7,7 +7,7 @@ import pytest
 
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
-from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
+from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Local, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import Error, sync_playwright  # noqa: E402
 from watch import run_watched  # noqa: E402
 
@@ -81,9 +81,13 @@ def launch_module(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """The server that a file's tests share, each with a project of its own; no other file writes to it."""
-    server = Server(tmp_path_factory.mktemp("server"), TASKS_LIMITS__TOOL_CALLS_PER_MINUTE="0").start()
+def server(request, tmp_path_factory):
+    """The server that a file's tests share, each with a project of its own; no other file writes to it.
+
+    A file with `NEEDS_SOCKET = False` has the application in this process.
+    """
+    make = Server if getattr(request.module, "NEEDS_SOCKET", True) else Local
+    server = make(tmp_path_factory.mktemp("server"), TASKS_LIMITS__TOOL_CALLS_PER_MINUTE="0").start()
     yield server
     assert server.stop() == 0
 

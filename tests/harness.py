@@ -1,6 +1,7 @@
 """A real gunicorn on a port that the system chose, a client that checks every answer, and a receiver."""
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -25,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import requests
@@ -35,11 +36,12 @@ from peewee import SqliteDatabase
 from playhouse.migrations import Runner
 from requests.utils import get_encoding_from_headers
 
+import startup
 from app import create_app, parts
 from database import PRAGMAS, Base, db
 from models import Task
 from settings import load_settings, resolve_webhooks
-from store import MIGRATIONS
+from store import MIGRATIONS, prepare
 
 parts()  # they declare tables, and servers are forks of this process
 
@@ -107,7 +109,18 @@ class Session:
 
     def request(self, method, url, *, timeout=PATIENCE, **options):
         asked = requests.Request(method, url, **options).prepare()
-        line = self.free.pop() if self.free else HTTPConnection(urlsplit(url).netloc)
+        status, reason, headers, content = self.send(asked, timeout)
+        answer = requests.Response()
+        answer.status_code, answer.reason, answer._content = status, reason, content
+        for name, value in headers:
+            answer.headers[name] = f"{answer.headers[name]}, {value}" if name in answer.headers else value
+        answer.encoding = get_encoding_from_headers(answer.headers)
+        answer.url, answer.request = asked.url, asked
+        return answer
+
+    def send(self, asked, timeout):
+        """Return status, reason, headers and body of the answer."""
+        line = self.free.pop() if self.free else HTTPConnection(urlsplit(asked.url).netloc)
         if line.sock and select.select([line.sock], [], [], 0)[0]:
             line.close()
         line.timeout = timeout
@@ -117,7 +130,7 @@ class Session:
         chunked = "Transfer-Encoding" in asked.headers
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before it was read
-                line.request(method, asked.path_url, body, asked.headers, encode_chunked=chunked)
+                line.request(asked.method, asked.path_url, body, asked.headers, encode_chunked=chunked)
             received = line.getresponse()
             content = received.read()
         except (OSError, HTTPException) as error:
@@ -127,27 +140,24 @@ class Session:
                 error, request=asked
             ) from error
         self.free.append(line)
-        answer = requests.Response()
-        answer.status_code, answer.reason, answer._content = received.status, received.reason, content
-        answer.headers.update({name: ", ".join(received.headers.get_all(name)) for name in received.headers})
-        answer.encoding = get_encoding_from_headers(answer.headers)
-        answer.url, answer.request = asked.url, asked
-        return answer
+        return received.status, received.reason, received.getheaders(), content
 
     def close(self):
         while self.free:
             self.free.pop().close()
 
+    __del__ = close
+
 
 class Client:
     """Calls the API with one key, and checks of every answer what holds for all of them."""
 
-    def __init__(self, base, key):
-        self.base, self.key = base, key
+    def __init__(self, base, key, session=Session):
+        self.base, self.key, self.new_session = base, key, session
         self.connect()
 
     def connect(self):
-        self.session, self.used_at = Session(), time.monotonic()
+        self.session, self.used_at = self.new_session(), time.monotonic()
 
     def request(self, method, path, *, envelope=True, **options):
         if time.monotonic() - self.used_at > 10:  # the server closes what is idle for 15 s, which may be now
@@ -158,7 +168,7 @@ class Client:
         self.used_at = time.monotonic()
         if envelope or answer.status_code >= 400:
             check_answer(answer)
-        document(self.base).check(answer)
+        document(self).check(answer)
         return answer
 
     def get(self, path, **query):
@@ -213,8 +223,8 @@ class Document:
 
     first = None
 
-    def __init__(self, base):
-        self.spec = requests.get(f"{base}/openapi.json", timeout=PATIENCE).json()
+    def __init__(self, client):
+        self.spec = client.session.request("GET", f"{client.base}/openapi.json").json()
         close(self.spec["components"])
         close([method["responses"] for path in self.spec["paths"].values() for method in path.values()])
         # Fixed parts of a path go before parameters, as they do in routing.
@@ -267,9 +277,9 @@ class Document:
         assert problem is None, f"{where}: {problem}"
 
 
-def document(base):
+def document(client):
     """The document of the first server that is asked for it: all servers are of the same code."""
-    Document.first = Document.first or Document(base)
+    Document.first = Document.first or Document(client)
     return Document.first
 
 
@@ -408,8 +418,10 @@ class Server:
         yield
         wait_until(lambda: self.children() and not before & set(self.children()))
 
+    session = Session
+
     def client(self, key=OWNER_KEY):
-        self.clients.append(Client(f"{self.base}/api/v1", key))
+        self.clients.append(Client(f"{self.base}/api/v1", key, self.session))
         return self.clients[-1]
 
     def join(self, role="member", **fields):
@@ -462,6 +474,67 @@ class Server:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             code = Forked(words, ROOT, environment, stdout, stderr).wait(300)
             return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
+
+
+class InProcess(Session):
+    """Answers by calling the application, as gunicorn would."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.server = server
+
+    def send(self, asked, timeout):
+        self.server.select()
+        path, _, query = asked.path_url.partition("?")
+        body = asked.body or b""
+        body = body.encode() if isinstance(body, str) else body
+        environ = {
+            "REQUEST_METHOD": asked.method,
+            "PATH_INFO": unquote(path, "latin-1"),
+            "QUERY_STRING": query,
+        }
+        environ |= {"SERVER_PROTOCOL": "HTTP/1.1", "REMOTE_ADDR": "127.0.0.1", "wsgi.input": io.BytesIO(body)}
+        environ |= {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "HTTP_HOST": urlsplit(asked.url).netloc}
+        for name, value in asked.headers.items():
+            name = name.upper().replace("-", "_")
+            is_own = name in ("CONTENT_TYPE", "CONTENT_LENGTH")
+            environ[name if is_own else f"HTTP_{name}"] = (
+                value if isinstance(value, str) else value.decode("latin-1")
+            )
+        answered = []
+        parts = self.server.app(environ, lambda *line: answered.append(line[:2]))
+        environ.pop("tasks.request").end()
+        (status, headers), content = answered[0], b"".join(parts)
+        return int(status[:3]), status[4:], headers, content
+
+
+class Local(Server):
+    """The application in this process, with a database of its own: for tests that need no socket."""
+
+    base = "http://127.0.0.1:8000"
+
+    def start(self):
+        self.make_database(self.database)
+        with patch.dict(os.environ, self.environment, clear=True):
+            self.app = create_app()
+            secrets = startup.read_secrets(self.app.config)
+        prepare()
+        startup.bootstrap(self.app.config, secrets.owner_key)
+        startup.take_over(self.app, secrets, 8)
+        return self
+
+    def select(self):
+        """Let the process use this server's database, after a test or a command that used another one."""
+        if db.database != str(self.database):
+            db.disconnect()
+            db.init(str(self.database), timeout=5)
+
+    def session(self):
+        return InProcess(self)
+
+    def stop(self):
+        db.disconnect()
+        return 0
 
 
 def invoke(server, *words, **environment):

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from harness import NOBODY, fault
 
+NEEDS_SOCKET = False
+
 MIB = 1024 * 1024
 FORM = "multipart/form-data; boundary=B"
 

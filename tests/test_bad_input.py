@@ -326,7 +326,7 @@ NO_THINGS += [NOBODY.replace("-", ""), f"{{{NOBODY}}}"]
 
 def operations_on_things(server):
     """Method, path, and the body that is needed, of every operation whose path has an id."""
-    spec = document(f"{server.base}/api/v1").spec
+    spec = document(server.client()).spec
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():
             content = operation.get("requestBody", {"content": {}})["content"]

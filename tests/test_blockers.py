@@ -7,6 +7,8 @@ from members import Member
 from models import Project, Task, write
 from parts import batches
 
+NEEDS_SOCKET = False
+
 
 def numbers(task):
     return [blocker["number"] for blocker in task["blocked_by"]]

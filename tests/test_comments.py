@@ -3,6 +3,8 @@
 import pytest
 from harness import INSTANT, NOBODY, UUID, add_old_comments, fault, last_event
 
+NEEDS_SOCKET = False
+
 
 def add(client, task, content):
     return client.make(f"/tasks/{task['id']}/comments", {"content": content})

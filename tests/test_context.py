@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from harness import INSTANT, wait_past
 
+NEEDS_SOCKET = False
+
 PROFILE = {"id", "full_name", "email", "role"}
 
 

@@ -8,6 +8,8 @@ from older import older_database, upgrade
 from members import Member
 from models import STATUSES, Project, Task, write
 
+NEEDS_SOCKET = False
+
 
 def assert_stored(server):
     """The counters hold the numbers of tasks that there are, by project and status, and by due date."""

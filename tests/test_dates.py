@@ -8,6 +8,8 @@ import times
 from app import create_app
 from schemas import Instant
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture(scope="module")
 def server(launch_module):

@@ -39,7 +39,7 @@ class Caller:
 
     def __init__(self, server, route="zapier"):
         self.url, self.route = server.base + PATHS[route], route
-        self.document = document(f"{server.base}/api/v1")
+        self.document = document(server.client())
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.headers = {"Authorization": "Bearer s3cret", "Content-Type": "application/json"}

@@ -5,6 +5,8 @@ import itertools
 import pytest
 from harness import NOBODY, fault
 
+NEEDS_SOCKET = False
+
 
 def history(client, path="/activity", **query):
     return client.read(path, **query)["activity"]

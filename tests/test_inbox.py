@@ -3,6 +3,8 @@
 import pytest
 from harness import INSTANT, fault, invoke
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture(scope="module")
 def team(join):

@@ -7,6 +7,8 @@ from members import Member
 from models import Project, Task, write
 from parts import batches
 
+NEEDS_SOCKET = False
+
 
 def labels_of(owner, **filters):
     return [task["labels"] for task in owner.read("/tasks", **filters)["tasks"]]

@@ -5,6 +5,8 @@ from harness import last_event
 from test_inbox import comment, emptied, unread
 from test_members import invite
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture(scope="module")
 def workspace(server, owner):

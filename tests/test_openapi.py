@@ -120,7 +120,7 @@ def test_answers_may_have_more_members_in_a_later_version_and_bodies_may_not(spe
 
 def test_the_client_of_these_tests_refuses_what_a_view_does_not_declare(server, owner, task, monkeypatch):
     """So whatever view raises or sends what it does not declare fails the test that calls it."""
-    documented = document(f"{server.base}/api/v1")
+    documented = document(server.client())
     monkeypatch.setattr(documented, "validators", {})
     described, paths = documented.spec["components"]["schemas"], documented.spec["paths"]
     monkeypatch.delitem(described["TaskDetail"]["properties"], "comment_count")

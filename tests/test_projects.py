@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from harness import INSTANT, UUID, add_copies, fault
 
+NEEDS_SOCKET = False
+
 EMPTY = {"total": 0, "todo": 0, "in_progress": 0, "review": 0, "done": 0, "overdue": 0, "completion_rate": 0}
 
 

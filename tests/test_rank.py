@@ -8,6 +8,8 @@ from harness import NOBODY, fault
 from models import Task
 from parts.order import Rank
 
+NEEDS_SOCKET = False
+
 
 def put(owner, task, **place):
     return owner.data(owner.patch(f"/tasks/{task['id']}/details", place))

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from harness import INSTANT, NOBODY, UUID, fault, last_event, wait_past
 
+NEEDS_SOCKET = False
+
 MILESTONE = {"title": "Launch", "description": "Everything\nis out", "due_date": "2026-12-15T00:00:00.000Z"}
 MEETING = {"title": "Planning", "description": None, "location": "Room 2"}
 MEETING |= {"starts_at": "2099-12-01T09:00:00.000Z", "ends_at": "2099-12-01T10:00:00.000Z"}

@@ -3,6 +3,8 @@
 import pytest
 from harness import NOBODY, add_copies, fault
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture
 def tasks(owner, project):

@@ -4,6 +4,8 @@ from functools import partial
 
 from harness import NOBODY, at_once, fault
 
+NEEDS_SOCKET = False
+
 DETAILS = {"start_date": "2026-12-01T08:00:00.000Z", "due_date": "2026-12-02T23:59:59.999Z"}
 DETAILS |= {"description": "Two\nlines", "priority": "urgent"}
 

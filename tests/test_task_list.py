@@ -10,6 +10,8 @@ from test_changes import end
 from lists import SORTS
 from models import PRIORITIES, STATUSES
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture(scope="module")
 def listing(launch_module):

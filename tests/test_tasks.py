@@ -6,6 +6,8 @@ import pytest
 from harness import INSTANT, NOBODY, UUID, at_once, fault
 from test_attachments import attach
 
+NEEDS_SOCKET = False
+
 PROFILE = ("id", "full_name", "email", "role")
 
 

@@ -7,6 +7,8 @@ from harness import NOBODY, fault
 from test_inbox import change, comment
 from test_keys import make_key
 
+NEEDS_SOCKET = False
+
 KINDS = ["questions", "reviews", "mentions", "due", "meetings", "working"]
 TOMORROW = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
 
