@@ -76,6 +76,7 @@ PARTS: tuple[str, ...] = (
     "feeds",  # the history, changes and events; needs inbox
     "calendar",  # for calendar programs
     "tools",  # the Model Context Protocol; needs sessions
+    "oauth",  # keys for programs that know only the address of the tools; needs tools and page
     "deliveries",  # webhooks: show, test, enable, send again
     "chats",  # webhooks to Slack and Discord
     "listen",  # a command: events, posted to a program here

@@ -57,6 +57,7 @@ ACTIONS = ("created", "updated", "moved", "deleted")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 KEY_PREFIX = "tms_"
+OAUTH_PREFIX = "tmc_"  # of keys that programs get by OAuth (parts/oauth.py)
 SESSION_DAYS = 30.0
 MAX_SESSIONS = 100  # of a member, started with one key or with none; a new one ends the oldest
 HIDDEN_DAYS = 14.0  # for which hidden activity is kept; only `/changes` reports it
@@ -619,8 +620,8 @@ class ApiKey(Credential):
     brakes: ClassVar[Any] = NoBrakes  # a part replaces it
     name = TextField()
     scope = ChoiceField((*SCOPES, CALENDAR))
-    prefix = TextField()
-    hash = TextField(unique=True)
+    prefix = TextField()  # "" until a program has exchanged its code for the key
+    hash = TextField(unique=True)  # after the audience, if the key is not for the API
     created_at = TextField()
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
@@ -706,10 +707,10 @@ class ApiKey(Credential):
 
     @statement
     def listed(cls: Any):
-        """The keys of `:member_id`, or everybody's if that is null, without sessions that have ended."""
+        """The keys of `:member_id`, or everybody's if that is null, without codes and ended sessions."""
         is_theirs = placeholder("member_id").is_null() | (cls.member == placeholder("member_id"))
         is_open = cls.revoked_at.is_null() & (cls.expires_at > placeholder("now"))
-        return cls.select_shown().where(is_theirs, ~cls.is_started | is_open)
+        return cls.select_shown().where(is_theirs, ~cls.is_started | is_open, cls.prefix != "")
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
@@ -765,7 +766,8 @@ class ApiKey(Credential):
     @statement
     def delete_ended(cls: Any):
         ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
-        return deletion_of_some(cls, cls.is_started & (ended < placeholder("before")))
+        is_unused = (cls.prefix == "") & (cls.created_at < placeholder("before"))
+        return deletion_of_some(cls, cls.is_started & (ended < placeholder("before")) | is_unused)
 
     @statement
     def by_hash(cls: Any):
@@ -785,8 +787,11 @@ class ApiKey(Credential):
 
     @statement
     def scopes_of(cls: Any):
-        """The scopes that the keys and sessions of a member have or had, without calendar links."""
-        is_theirs = cls.member == placeholder("member_id")
+        """The scopes that the keys and sessions of a member have or had, without calendar links.
+
+        A key by OAuth does not count either: a person has allowed it.
+        """
+        is_theirs = (cls.member == placeholder("member_id")) & ~cls.hash.contains(":")
         return cls.select(cls.scope).distinct().where(is_theirs, cls.scope != CALENDAR)
 
     @classmethod
@@ -796,10 +801,13 @@ class ApiKey(Credential):
         return bool(scopes) and "write" not in scopes
 
     @classmethod
-    def caller(cls, key: str, kind: str = "key") -> Row | None:
-        """Return the member of this key, with columns of the key; None unless it is a valid `kind`."""
+    def caller(cls, key: str, kind: str = "key", audience: str = "") -> Row | None:
+        """Return the member of this key, with columns of the key; None unless it is a valid `kind`.
+
+        A key with an `audience` counts only there, since its hash begins with it.
+        """
         at = now()
-        caller = cls.by_hash.one(hash=digest(key), now=at, kind=kind)
+        caller = cls.by_hash.one(hash=audience + digest(key), now=at, kind=kind)
         if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # another minute
             cls.used[caller["key_id"]] = at
         return caller

@@ -45,7 +45,7 @@ from errors import (
     Unsupported,
 )
 from lists import NAMED
-from members import KEY_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
+from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
 from metrics import OTHER, figures
 from models import Task, write
 from schemas import API, API_VERSION
@@ -57,7 +57,7 @@ log = logging.getLogger("tasks")
 # The secrets that no log may contain: the end of an enrollment or calendar link, and an API key after its
 # stored prefix.
 TOKEN = re.compile(r"(/(?:enroll|calendar)/)[^\s'\"]+")
-KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
+KEY = re.compile(rf"((?:{KEY_PREFIX}|{OAUTH_PREFIX})[\w-]{{8}})[\w-]+")
 
 searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES, limits.SEARCH_PAUSE)
 waits = limits.Slots(limits.WAITS_OF_MEMBER, limits.WAITS)
@@ -116,7 +116,7 @@ class Request(werkzeug.Request):
 
     def identify(self, key: str, kind: str = "key") -> Row:
         """Make the member with this key, which is of this kind, the caller. Raises `Unauthorized`."""
-        self.caller = ApiKey.caller(key, kind)
+        self.caller = ApiKey.caller(key, kind, self.environ.get("tasks.audience", ""))
         if self.caller is None:
             invalid = "the API key does not exist, has expired or was revoked"
             raise Unauthorized(invalid if kind == "key" else "the session has ended; sign in again")

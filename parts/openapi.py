@@ -121,7 +121,7 @@ TAGS = {
 }
 # Parts of paths whose group has another name.
 TAG_OF = {"changes": "activity", "labels": "tasks", "today": "inbox"}
-TAG_OF["agents"] = "keys"
+TAG_OF |= dict.fromkeys(("agents", "connections"), "keys")
 TAG_OF |= dict.fromkeys(("docs", "openapi.json"), "documentation")
 TAG_OF |= dict.fromkeys(("me", "enroll", "session"), "members")
 LINK_END = "^[A-Za-z0-9_-]{43}$"

@@ -538,7 +538,8 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 # The tools ------------------------------------------------------------------------------------
 
-PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # from the request to the API
+# From the request to the API.
+PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION", "tasks.audience")
 DATES = {"start_date", "due_date", "due_before", "created_since", "updated_since", "completed_since"}
 
 

@@ -139,7 +139,7 @@ def test_the_api_page_has_every_path_with_its_part_and_none_besides():
     for paths, part in re.findall(r"^\| (`/[^|]*) \|(?: (\w+) \|)? [^|]+ \|$", API, re.MULTILINE):
         documented |= {(path, f"parts.{part}" if part else "app") for path in re.findall("`([^`]*)`", paths)}
     parameter = "<(?:string:|task:|path:)?(?:attachment_|comment_)?(id|token|external_id)>"
-    service, routed = app.create_app(), set()
+    service, routed = app.create_app(oauth={"enabled": True}), set()
     for rule in service.url_map.iter_rules():
         if rule.rule.startswith(("/api/v1", "/metrics")):
             path = re.sub(parameter, r":\1", rule.rule).removeprefix("/api/v1")
