@@ -55,6 +55,7 @@ FILTERS: dict[str, Any] = {
     "priority": Task.priority == placeholder("priority"),
     "urgent": _is_urgent,  # replaces `priority`
     "due_before": Task.due_date < placeholder("due_before"),
+    "due_since": Task.due_date >= placeholder("due_since"),
     "created_since": fn.UNLIKELY(Task.created_at >= placeholder("created_since")),
     # Programs that poll ask for the latest changes, which SQLite cannot see from a placeholder.
     "updated_since": fn.UNLIKELY(Task.updated_at >= placeholder("updated_since")),

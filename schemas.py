@@ -440,6 +440,7 @@ class TaskQuery(PageQuery):
     external_id = Name(255)
     priority = Choice(models.PRIORITIES)
     due_before = Instant()
+    due_since = Instant()
     created_since = Instant()
     updated_since = Instant()
     completed_since = Instant()

@@ -540,7 +540,8 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 # From the request to the API.
 PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION", "tasks.audience")
-DATES = {"start_date", "due_date", "due_before", "created_since", "updated_since", "completed_since"}
+DATES = {"start_date", "due_date", "due_before", "due_since"}
+DATES |= {"created_since", "updated_since", "completed_since"}
 
 
 class ToolCall:
@@ -729,8 +730,8 @@ class ToolCall:
     @tool(
         'Find tasks, by project, newest first. q: words or "a phrase". '
         "open: not done. ready: to do, not blocked, nobody's or the assignee's.",
-        optional="q project milestone label assignee status ready priority due_before created_since"
-        " updated_since completed_since sort limit offset",
+        optional="q project milestone label assignee status ready priority due_before due_since"
+        " created_since updated_since completed_since sort limit offset",
     )
     def find_tasks(
         self,

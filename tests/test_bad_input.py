@@ -157,6 +157,7 @@ QUERY = {"limit": ["0", "101", "-1", "abc", "", "1.5", "1e2", "1_0", " 7", "٣",
 QUERY |= {"offset": ["-1", str(2**31), str(2**63), "x"], "project_id": NO_IDS, "assignee_id": ["You"]}
 QUERY |= {"status": ["bogus", "TODO", "", "todo,done"], "priority": ["High", "higһ", ""]}
 QUERY |= {"due_before": ["soon", "2026-W01-1", "20260101", "2026-13-01", "9" * 3000], "milestone_id": ["1"]}
+QUERY |= {"due_since": ["soon", "2026-13-01"]}
 QUERY |= {"updated_since": ["0000-01-01"], "q": ["", "  ", "x" * 201, MARKS], "include": ["comments"]}
 QUERY |= {"sort": ["title", "id", "--priority", "project__name", "priority;DROP TABLE task"]}
 QUERY |= {"wait": ["26", "-1", "x", "1"]}  # which takes ready, or after

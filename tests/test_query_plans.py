@@ -39,6 +39,8 @@ LISTS = {
     "what was done in a week": (DONE, "-updated_at", "task_status"),
     "what is late": ("archived due_before open", "due_date", "task_overdue"),
     "what is late in a project": ("due_before open project_id", "due_date", "task_(project_)?overdue"),
+    "a month of your tasks": ("archived assignee_id due_before due_since open", "due_date", OVERDUE),
+    "a month of a project": ("due_before due_since open project_id", "due_date", "task_(project_)?overdue"),
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
     "get_context": ("archived assignee_id open", "-priority", "task_assignee(_id)?"),
     "get_context of what is in progress": ("archived assignee_id status", "-priority", "task_assignee(_id)?"),

@@ -86,12 +86,16 @@ def test_the_filters_combine(listing):
         assert every_page(listing, 100, **query) == expected, query
 
 
-def test_due_before_excludes_that_moment_and_updated_since_includes_it(listing):
+def test_due_before_excludes_that_moment_and_since_includes_it(listing):
     at = "2026-02-05T23:59:59.999Z"
     due = {task["id"] for task in listing.tasks if task["due_date"] == at}
     assert due
     assert not due & {*every_page(listing, 100, due_before=at)}
     assert due <= {*every_page(listing, 100, due_before="2026-02-06")}
+    assert due <= {*every_page(listing, 100, due_since=at)}
+    assert {*every_page(listing, 100, due_since="2026-02-05", due_before="2026-02-06")} == due
+    later = {task["id"] for task in listing.tasks if (task["due_date"] or "") > at}
+    assert {*every_page(listing, 100, due_since="2026-02-06")} == later
     last = max(task["updated_at"] for task in listing.tasks)
     late = [task["id"] for task in reversed(listing.tasks) if task["updated_at"] >= last]
     assert every_page(listing, 100, updated_since=last) == late
