@@ -1,14 +1,14 @@
 // What you can do with listed or selected tasks: their menu, the lists to choose from, the bar of the selection.
 import { isEqual } from "./api.js";
 import { changeTasks, CHOICES, clearSelection, OPERATION, selection } from "./changes.js";
-import { toggleSelected } from "./changes.js";
+import { selectColumn, toggleSelected } from "./changes.js";
 import { shownTask } from "./columns.js";
 import { removeAll } from "./deletions.js";
 import { choicesOf } from "./forms.js";
 import { button, Menu } from "./parts.js";
 import { DayMenu, labelOption, Picker } from "./picker.js";
 import { focusCard, letterOf } from "./place.js";
-import { html } from "./preact.js";
+import { html, useRef, useState } from "./preact.js";
 import { go, useStore } from "./store.js";
 import { count, dayOf, labelOf } from "./words.js";
 import { isTeam, session, useMilestones, workspace } from "./workspace.js";
@@ -89,15 +89,27 @@ export function pressKey(event, tasks, open, more) {
   run();
 }
 
+/** Return a function that opens the menu of tasks or the choices of a field, and what it has opened. */
+export function useMenu(more) {
+  const [menu, setMenu] = useState(null);
+  const open = useRef((tasks, anchor, name) => {
+    setMenu({ ids: tasks.map(({ id }) => id), anchor, name });
+  }).current;
+  const onClose = () => setMenu((now) => (now === menu ? null : now));
+  const view = () =>
+    html`<${TaskMenu} key=${menu.name} ...${{ ...menu, ...more, open, onClose }} />`;
+  return [open, menu && view()];
+}
+
 /** The menu of a card, or with `name` the choices of that field. `find` returns a listed task by its id. */
-export function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, places }) {
+function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, places }) {
   const tasks = ids.map(find).filter(Boolean);
   if (!tasks.length) return null;
   if (name) return html`<${Chooser} ...${{ name, tasks, anchor, onClose }} />`;
-  const item = (key, words, run) => {
+  const item = (key, words, run, kind = "") => {
     const press = (event) => (hide(event), run());
     const shortcut = key && html`<kbd class="end dim" aria-hidden="true">${key}</kbd>`;
-    return button(html`${words}${shortcut}`, press, "", { "aria-keyshortcuts": key });
+    return button(html`${words}${shortcut}`, press, kind, { "aria-keyshortcuts": key });
   };
   const [task, ...others] = tasks;
   const isSelected = selection.value.includes(task.id);
@@ -109,7 +121,8 @@ export function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, p
     ${item(OWN_KEY, "Assign to me", () => assignMe(tasks))}
     ${!others.length && places?.(task).map(([words, run]) => item(null, words, run))}
     ${find === shownTask && item("x", isSelected ? "Clear the selection" : "Select", isSelected ? clearSelection : () => toggleSelected(task))}
-    ${item(null, "Delete", () => drop(tasks))}
+    ${find === shownTask && item("Ctrl A", "Select the column", () => selectColumn(task))}
+    <hr />${item("Del", "Delete", () => drop(tasks), "danger")}
   <//>`;
 }
 

@@ -1,18 +1,18 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { pressKey, SelectionBar, TaskMenu } from "./actions.js";
+import { pressKey, SelectionBar, useMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
 import { announced, changeTasks, clearSelection, put, putAll, selectedTasks } from "./changes.js";
-import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
+import { selectColumn, selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
 import { columns, doneSince, filteredFields, FILTERS, isBoardOf, isFiltered } from "./columns.js";
 import { isLate, loadBoard, orderOf, shownTask } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { draftChanges, drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
-import { dismiss, notify, notifyFault } from "./notices.js";
+import { dismiss, loadUntil, notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Label } from "./parts.js";
 import { placeAt, Priority, ProjectName } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
-import { stepAmong } from "./place.js";
+import { letterOf, stepAmong, useScroll } from "./place.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
@@ -166,8 +166,11 @@ function ColumnView({ column, isOver, ...context }) {
   const selectedOf = (chunk) =>
     context.selected.filter((id) => chunk.some((task) => task.id === id)).join(" ");
   const cards = () =>
-    chunks.map((chunk, at) => html`<${Chunk} key=${at} tasks=${chunk} ...${context} selected=${selectedOf(chunk)} />`);
-  return html`<section class="column ${isOver ? "over" : ""} ${isFolded ? "folded" : ""}" data-status=${column.status}
+    chunks.map(
+      (chunk, at) =>
+        html`<${Chunk} key=${at} tasks=${chunk} ...${context} selected=${selectedOf(chunk)} />`,
+    );
+  return html`<section ref=${useScroll(column.scrolled)} class="column ${isOver ? "over" : ""} ${isFolded ? "folded" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
     <div class="top line">
       <h2 id=${id} class="line grow" tabindex="-1">
@@ -228,6 +231,10 @@ function pressOn(event, open) {
   const acts = { Escape: clearSelection };
   if (task) acts.e = () => go({ task: task.number });
   if (task && isTeam()) acts.x = () => toggleSelected(task);
+  if (acts.x && letterOf(event) === "a" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    return selectColumn(task);
+  }
   pressKey(event, task ? withSelected(task) : selectedTasks(), open, acts);
 }
 
@@ -395,23 +402,21 @@ function Archived({ project }) {
   </p>`;
 }
 
+const scrolled = {}; // the board, sideways
+
 export function Board({ onNewTask }) {
   const shown = useStore(address);
   const { missing } = useStore(workspace);
-  const [menu, setMenu] = useState(null);
+  const [open, menu] = useMenu({ places: placesOf });
   const dragging = useDragging();
+  const sideways = useScroll(scrolled);
   const states = columns.map(useStore);
   const place = placeOf(shown);
   useEffect(() => {
-    const load = () => loadBoard().catch((error) => notifyFault(error, load));
     if (isBoardOf(place)) return;
     clearSelection();
-    load();
+    loadUntil(loadBoard, () => placeOf(address.value) === place);
   }, [place]);
-  const open = useRef((tasks, anchor, name) => {
-    setMenu({ ids: tasks.map(({ id }) => id), anchor, name });
-  }).current;
-  const closeMenu = () => setMenu((now) => (now === menu ? null : now));
   const project = chosenProject();
   useStore(draftChanges);
   const unsent = unsentTasks();
@@ -434,7 +439,7 @@ export function Board({ onNewTask }) {
   };
   const chosen = selectedTasks();
   const { line } = dragging.over;
-  const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${press}
+  const board = html`<div id="board" ref=${sideways} role="group" aria-label="Columns" onKeyDown=${press}
     onClick=${selectByClick} ...${dragging.handlers}>${columns.map(viewOf)}</div>
     ${line && html`<div class="drop" style=${line}></div>`}`;
   const isUnknown = shown.project && missing === shown.project && !project;
@@ -445,6 +450,5 @@ export function Board({ onNewTask }) {
     ${chosen.length ? html`<${SelectionBar} tasks=${chosen} open=${open} onKeyDown=${press} />` : html`<${Filters} isEmpty=${isEmpty} />`}
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
     ${(project || !(isEmpty || isUnknown)) && board}
-    <p class="skip" role="status">${useStore(announced)}</p>
-    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ open }} places=${placesOf} onClose=${closeMenu} />`}`;
+    <p class="skip" role="status">${useStore(announced)}</p> ${menu}`;
 }

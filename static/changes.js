@@ -1,6 +1,6 @@
 // Changes tasks, and shows the result before the server has answered; keeps the selection.
 import { changeTask, isEqual, patch, serverTime } from "./api.js";
-import { columns, showAt, shownTask } from "./columns.js";
+import { ANSWER_MOST, columns, showAt, shownTask } from "./columns.js";
 import { isKept } from "./deletions.js";
 import { valueInWords } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
@@ -25,6 +25,12 @@ export const selectedTasks = () =>
 function select(ids) {
   selection.replace(ids);
   announced.replace(`${selectedTasks().length} selected`);
+}
+
+/** Select all loaded tasks of the column of this one. */
+export function selectColumn({ status }) {
+  const { tasks } = columns.find((column) => column.status === status).value;
+  select(tasks.filter(isKept).map(({ id }) => id));
 }
 
 export const clearSelection = () => selection.value.length && select([]);
@@ -80,7 +86,8 @@ let turn = Promise.resolve(); // changes are sent in their order
 
 async function sendTogether(pairs) {
   const changed = [];
-  for (const group of Map.groupBy(pairs, ([, changes]) => JSON.stringify(changes)).values()) {
+  const groupOf = ([, changes], at) => `${JSON.stringify(changes)} ${Math.floor(at / ANSWER_MOST)}`;
+  for (const group of Map.groupBy(pairs, groupOf).values()) {
     const [[task, changes]] = group;
     const numbers = group.map(([{ number }]) => number);
     const versions = Object.fromEntries(group.map(([{ number, version }]) => [number, version]));

@@ -121,6 +121,7 @@ function isBefore(one, other) {
 class Column extends Store {
   requests = 0;
   loads = 0; // of the beginning, under way
+  scrolled = {}; // pixels; kept while another view is shown
 
   constructor(status, title) {
     super(EMPTY);
@@ -130,6 +131,7 @@ class Column extends Store {
 
   clear() {
     this.requests += 1;
+    this.scrolled = {};
     this.replace(EMPTY);
   }
 
@@ -246,8 +248,9 @@ async function loadTogether(some) {
 
 /** Load the board that the address names, from its beginning. */
 export async function loadBoard() {
-  loaded = placeOf(address.value);
-  for (const column of columns) column.clear();
+  const place = placeOf(address.value);
+  if (!isBoardOf(place)) for (const column of columns) column.clear();
+  loaded = place;
   await loadTogether(columns);
 }
 

@@ -1,7 +1,7 @@
 // The history of a task and of the workspace, in sentences.
 import { get } from "./api.js";
 import { hasField, valueInWords } from "./forms.js";
-import { notifyFault } from "./notices.js";
+import { notifyFault, useLoad } from "./notices.js";
 import { Avatar, button, Empty, Moment } from "./parts.js";
 import { Choice } from "./picker.js";
 import { html, useEffect, useState } from "./preact.js";
@@ -93,7 +93,7 @@ function useHistory(path, query, concerns) {
     setPages((shown) => (before ? [...shown, page] : [page]));
   };
   const show = (before) => load(before).catch((error) => notifyFault(error, () => show(before)));
-  useEffect(() => void show(), [path, JSON.stringify(query)]);
+  useLoad(load, [path, JSON.stringify(query)]);
   useRefresh((changes) => concerns(changes) && load());
   const { has_more, next_before } = pages.at(-1)?.pagination ?? {};
   const earlier = has_more && button("Show earlier", () => show(next_before));

@@ -1,15 +1,15 @@
 // Your open tasks in all projects, grouped by due date and in manual order within each group.
-import { pressKey, TaskMenu } from "./actions.js";
+import { pressKey, useMenu } from "./actions.js";
 import { patch, serverTime } from "./api.js";
 import { Facts } from "./board.js";
 import { changeTasks } from "./changes.js";
 import { ANSWER_MOST, getTasks, isLate, PAGE } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
-import { notify, notifyFault } from "./notices.js";
+import { notify, notifyFault, useLoad } from "./notices.js";
 import { button, Empty, ProjectName } from "./parts.js";
 import { Choice } from "./picker.js";
 import { focusCard, stepAmong } from "./place.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { html, useRef, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
 import { go, link, useStore } from "./store.js";
 import { dayOf, mondayOf, STATUSES } from "./words.js";
@@ -55,10 +55,7 @@ function OwnTask({ task, place, open, ...handlers }) {
 export function Mine() {
   const [tasks, setTasks] = useState(null);
   const [dragged, setDragged] = useState(null);
-  const [menu, setMenu] = useState(null);
-  const open = ([{ id }], anchor, name) => setMenu({ ids: [id], anchor, name });
-  const closeMenu = () => setMenu((now) => (now === menu ? null : now));
-  const find = (id) => tasks.find((task) => task.id === id);
+  const [open, menu] = useMenu({ find: (id) => tasks.find((task) => task.id === id) });
   useStore(workspace);
   useStore(deleted);
   const most = useRef(PAGE); // tasks that are shown, the earliest due first
@@ -70,7 +67,7 @@ export function Mine() {
     if (before === changes.current) setTasks(inOrder);
   };
   const reload = () => load().catch((error) => notifyFault(error, reload));
-  useEffect(() => void reload(), []);
+  useLoad(load, []);
   useRefresh(({ tasks: changed, concerns, has }) => {
     const isOwn = changed.some(({ assignee_id }) => isMe({ id: assignee_id }));
     return (isOwn || has("project") || !tasks?.every(({ id }) => !concerns(id))) && load();
@@ -119,6 +116,6 @@ export function Mine() {
     ${tasks?.length === 0 && html`<${Empty} text="Nothing on your list." hint=${hint} />`}
     ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
     ${tasks?.length >= most.current && button("Show more", showMore)}
-    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ find, open }} onClose=${closeMenu} />`}
+    ${menu}
   </div>`;
 }

@@ -1,8 +1,9 @@
 // Messages at the edge of the page. Messages of success disappear after some seconds, errors stay.
-import { html, render } from "./preact.js";
+import { html, render, useEffect } from "./preact.js";
 import { address, Store, useStore } from "./store.js";
 
 const SHOWN = 6;
+export const AGAIN = 5; // seconds
 const UNDO = "Undo";
 const NOTICES_MOST = 3;
 const shown = new Store({ notices: [] });
@@ -72,6 +73,36 @@ export function notifyFault(error, retry, before = "") {
   if (error.status === undefined) reportError(error); // a bug
   const action = retry && error.isTemporary ? { words: "Try again", run: retry } : null;
   return add({ text: faultText(error), action, isFault: true, isAway: error.status === 0, before });
+}
+
+/** Load something. If that fails for now, say so, and try again after some seconds or on request, while it `isWanted`. */
+export async function loadUntil(load, isWanted = () => true) {
+  let [notice, again] = [0, null];
+  for (;;) {
+    const failed = await load().then(
+      () => null,
+      (error) => error,
+    );
+    const error = isWanted() && failed;
+    if (!error?.isTemporary) {
+      dismiss(notice);
+      return error && error.status !== 401 && notifyFault(error);
+    }
+    await new Promise((resolve) => {
+      again = resolve;
+      setTimeout(again, Math.max(AGAIN, error.seconds) * 1000);
+      notice ||= notifyFault(error, () => again((notice = 0)));
+    });
+  }
+}
+
+/** Load when a view is shown, and again if one of the values has changed. */
+export function useLoad(load, values) {
+  useEffect(() => {
+    let isShown = true;
+    loadUntil(load, () => isShown);
+    return () => void (isShown = false);
+  }, values);
 }
 
 /** Join what failed because the server is unreachable into one notice, whose button tries all of it again. */

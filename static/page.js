@@ -9,20 +9,21 @@ import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
 import { Mine } from "./mine.js";
-import { faultText, notify, notifyFault, undoLatest } from "./notices.js";
+import { faultText, loadUntil, notify, notifyFault, undoLatest, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
 import { focusOn, letterOf, openedTitles, showTab, stepAmong } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
-import { address, go, useStore, viewLink } from "./store.js";
+import { address, go, link, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
-import { forgetToday, loadToday, Today } from "./today.js";
+import { forgetToday, isWaiting, loadToday, Today } from "./today.js";
 import { Week } from "./week.js";
 import { count, inWords, labelOf } from "./words.js";
-import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
-import { loadWorkspace, lookForProject, projectOf, projectsThatAre } from "./workspace.js";
+import { chosenProject, draftOf, forgetWorkspace, isClient, isTeam } from "./workspace.js";
+import { loadSession, loadWorkspace, lookForProject } from "./workspace.js";
+import { projectOf, projectsThatAre } from "./workspace.js";
 import { returnToPlace, rights, session, signOut, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
@@ -42,6 +43,8 @@ const SHORTCUTS = {
     Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
   ),
   [OWN_KEY]: "Assign a card to yourself",
+  q: "Show only your tasks on the board, or everybody’s",
+  "Ctrl A": "Select the column of a card",
   "Ctrl Z": "Undo the latest change; in an opened task, the latest that was made there",
   e: "Open a card",
   x: "Select a card, like Shift or Ctrl and a click",
@@ -52,31 +55,28 @@ const SHORTCUTS = {
   "?": "This list",
 };
 
-/** Begin with Today if the address names no view. */
-function chooseView() {
-  const isNamed = location.href.includes("#") || sessionStorage.getItem("place");
-  if (!isNamed) go({ view: "today" }, { replace: true });
-}
-
-const notifyStart = (error, retry) => error.status !== 401 && notifyFault(error, retry);
-
-/** Load what the address shows. If that fails, changes are followed nevertheless, and then it is loaded again. */
+/** Load what the address shows, unless it changes meanwhile. */
 async function loadView() {
-  const { view } = address.value;
-  const load = view ? view === "today" && loadToday : loadBoard;
-  await (load && load().catch((error) => notifyStart(error, loadView)));
+  const load = { "": loadBoard, today: loadToday }[address.value.view ?? ""];
+  const shown = link({ task: "" });
+  await (load && loadUntil(load, () => link({ task: "" }) === shown));
 }
 
-/** Load everything at the same time: on a slow network, requests one after another would add up. */
+/**
+ * Load everything at the same time: on a slow network, requests one after another would add up. Begin with Today if the
+ * address names no view; for clients for whom nothing waits, with the board.
+ */
 async function start() {
   const begun = serverTime();
-  chooseView();
+  const isNamed = location.href.includes("#") || sessionStorage.getItem("place");
+  if (!isNamed) go({ view: "today" }, { replace: true });
   const loads = [loadSession().then(returnToPlace), loadWorkspace(), loadInbox(), loadView()];
   await Promise.all(loads);
+  if (!isNamed && isClient() && !isWaiting()) go({ view: "" }, { replace: true });
   startRefresh(begun);
 }
 
-const begin = () => start().catch((error) => notifyStart(error, begin));
+const begin = () => loadUntil(start);
 
 /** Ask for a sign-in link by mail. The answer does not reveal whose addresses are known. */
 function MailedLink() {
@@ -173,8 +173,7 @@ function Sidebar({ onNewProject }) {
 function ProjectView() {
   const { project: id } = address.value;
   const [project, setProject] = useState(null);
-  const load = () => get(`/projects/${id}`).then(setProject, (error) => notifyFault(error, load));
-  useEffect(() => void load(), [id, projectOf(id)?.updated_at]);
+  useLoad(() => get(`/projects/${id}`).then(setProject), [id, projectOf(id)?.updated_at]);
   if (!project || project.id !== id) return null; // an address may name none
   const change = async (fields) => {
     setProject(await patch(`/projects/${id}`, fields));
@@ -301,7 +300,8 @@ const VIEWS = {
   webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
 };
 
-const SHOWN_VIEWS = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
+const isOffered = ([name, { isHidden }]) => !isHidden && !(name === "mine" && isClient());
+const shownViews = () => Object.entries(VIEWS).filter(isOffered);
 const mayShow = (view) => Object.hasOwn(VIEWS, view) && (view !== "webhooks" || rights().isAdmin);
 const viewOf = ({ view = "" }) => (mayShow(view) ? view : "");
 
@@ -337,7 +337,7 @@ function Header({ onHelp, onFind }) {
   return html`<header>
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
-      ${SHOWN_VIEWS.map(linkOf)}
+      ${shownViews().map(linkOf)}
     </nav>
     ${button(html`<${Icon} of="find" />`, onFind, "icon", FINDING)}
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
@@ -417,6 +417,8 @@ function Workspace() {
   const title = titleOf(chosen);
   const newTask = () =>
     isTeam() && setDialog(projectsThatAre("active").length ? "task" : "project");
+  const ofMe = chosen.person === "me" ? "" : "me";
+  const showMine = () => !view && isTeam() && go({ person: ofMe });
   const help = () => setDialog("help");
   const search = () => {
     if (!view) return focusOn("search");
@@ -424,7 +426,7 @@ function Workspace() {
     setTimeout(focusOn, 0, "search");
   };
   const find = () => setDialog("find");
-  useKeys({ n: newTask, "/": search, "?": help, find });
+  useKeys({ n: newTask, q: showMine, "/": search, "?": help, find });
   useLayoutEffect(() => {
     showTab({ title: `${title} – ${workspaceName}` }); // an opened task replaces it
   }, [title, chosen.task]);
@@ -465,7 +467,7 @@ function Workspace() {
     ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
     ${["members", "meetings"].includes(dialog) && html`<${Records} of=${dialog} onClose=${close} />`}
-    ${dialog === "find" && html`<${Find} views=${SHOWN_VIEWS} ...${{ commands }} onClose=${close} />`}
+    ${dialog === "find" && html`<${Find} views=${shownViews()} ...${{ commands }} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}
   </div>`;
 }

@@ -1,5 +1,6 @@
 // Where the reader is: the focus, and the browser's tab.
 import { shownTask } from "./columns.js";
+import { useLayoutEffect, useRef } from "./preact.js";
 
 export const focusOn = (id) => document.getElementById(id)?.focus();
 
@@ -26,6 +27,18 @@ export function focusCard(id, status = shownTask(id)?.status) {
   const places = [`[data-task="${id}"] .title`, `#column-${status}`, "#title"];
   const found = places.map((place) => document.querySelector(place));
   found.find(Boolean)?.focus();
+}
+
+/** Return a ref of an element. While another view is shown, `kept` holds how far it was scrolled. */
+export function useScroll(kept) {
+  const place = useRef(null);
+  useLayoutEffect(() => {
+    const { current } = place;
+    current?.scrollTo(kept.left ?? 0, kept.top ?? 0);
+    return () =>
+      current && Object.assign(kept, { left: current.scrollLeft, top: current.scrollTop });
+  }, [kept]);
+  return place;
 }
 
 /** The titles of the tasks that were opened in this tab, the last one first. */

@@ -3,11 +3,11 @@ import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
 import { EVERY_PROJECT, Form } from "./forms.js";
-import { notify, notifyFault } from "./notices.js";
+import { notify, notifyFault, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
 import { Choice } from "./picker.js";
-import { html, useEffect, useState } from "./preact.js";
+import { html, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
 import { Text } from "./texts.js";
@@ -359,7 +359,7 @@ export function Records({ of: name, project, onClose }) {
   useStore(workspace);
   const load = async () => setRows(await kind.load());
   const reload = () => load().catch((error) => notifyFault(error, reload));
-  useEffect(() => void reload(), [name, project]);
+  useLoad(load, [name, project]);
   const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
   useRefresh(({ has }) => concerned.some(has) && load());
   /** Show the secret of an answer, and refresh the page. */

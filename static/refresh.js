@@ -79,7 +79,10 @@ async function look(found) {
 }
 
 /** Ask what has changed since `reached`, which the answer keeps. */
-const ask = async (wait) => ({ reached, ...(await get("/changes", { ...reached, wait, include })) });
+const ask = async (wait) => ({
+  reached,
+  ...(await get("/changes", { ...reached, wait, include })),
+});
 
 async function awaitChange() {
   isWaiting = true;

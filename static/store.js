@@ -55,6 +55,16 @@ export function go(changes, { replace = false } = {}) {
   address.replace(parseAddress());
 }
 
+/** Close the opened task: go back if the step before shows the same without it, so that no step is added. */
+export function closeTask() {
+  const { navigation } = globalThis; // Firefox has it since 147, Safari since 26.2
+  const before = navigation?.entries()[navigation.currentEntry.index - 1]?.url;
+  if (before !== new URL(link({ task: "" }), location).href) return go({ task: "" });
+  const { task, ...others } = address.value;
+  address.replace(others); // at once; the browser goes back a moment later
+  history.back();
+}
+
 /** Return a function that loads and passes the answer to `take`, or waits for a later load that has begun. */
 export function latestOf(load, take) {
   let latest = null;

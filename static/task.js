@@ -15,7 +15,7 @@ import { refresh, useRefresh } from "./refresh.js";
 import { rulePairs } from "./repeat.js";
 import { Mentions } from "./mentions.js";
 import { insert, Text, ticked, Written } from "./texts.js";
-import { address, go, link, useStore } from "./store.js";
+import { address, closeTask, go, link, useStore } from "./store.js";
 import { isStuck, labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
@@ -394,7 +394,7 @@ export function TaskDialog({ name }) {
   useEffect(() => void (opened && readOf(opened)), [opened, unread]);
   const [isReturning, setReturning] = useState(false);
   const isOpen = () => address.value.task === name;
-  const close = () => isOpen() && go({ task: "" });
+  const close = () => isOpen() && closeTask();
   const load = async (hasComments = true) => {
     const found = await loadTask(name, hasComments);
     if (isOpen()) setLoaded((shown) => ({ ...shown, ...found }));

@@ -5,7 +5,7 @@ import { Due } from "./board.js";
 import { Form } from "./forms.js";
 import { isNews, loadInbox } from "./inbox.js";
 import { Mentions } from "./mentions.js";
-import { notify, notifyFault } from "./notices.js";
+import { AGAIN, notify, notifyFault, useLoad } from "./notices.js";
 import { Avatar, button, Empty, Moment, Priority, ProjectName } from "./parts.js";
 import { focusCard, focusOn, stepAmong, titles } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
@@ -31,6 +31,8 @@ export const loadToday = latestOf(
   () => get("/today"),
   (lists) => today.replace(lists),
 );
+/** Whether Today lists anything. */
+export const isWaiting = () => Object.values(today.value ?? {}).flat().length > 0;
 export const forgetToday = () => [today.replace(null), acts.replace([])];
 
 /** Change the status, unless an earlier attempt has done so and its answer was lost. */
@@ -59,7 +61,6 @@ const ACTS = {
 };
 
 const draftOfReply = ({ id }) => draftOf(`a comment on ${id}`); // the opened task uses it, too
-const AGAIN = 5; // seconds
 const KEPT = "acts of Today"; // another reader of this tab never sees it
 
 function keepActs(all) {
@@ -201,14 +202,19 @@ function concernsToday({ tasks, concerns, has, inbox }) {
   const mayCome = ({ assignee_id, due_date, status }) =>
     status === "in_progress" || (due_date && isMe({ id: assignee_id }));
   const isOther = has("project") || has("meeting") || isNews(inbox);
-  return isOther || tasks.some(mayCome) || Object.values(today.value ?? {}).flat().some(isShown);
+  return (
+    isOther ||
+    tasks.some(mayCome) ||
+    Object.values(today.value ?? {})
+      .flat()
+      .some(isShown)
+  );
 }
 
 export function Today() {
   const [lists, done] = [useStore(today), useStore(acts)];
   const { isLoaded, projects } = useStore(workspace);
-  const reload = () => loadToday().catch((error) => notifyFault(error, reload));
-  useEffect(() => void (isFollowing() && reload()), []);
+  useLoad(async () => isFollowing() && loadToday(), []);
   useRefresh((all) => concernsToday(all) && loadToday());
   const isEmpty = isLoaded && !projects.length;
   useEffect(() => {

@@ -1,10 +1,10 @@
 // The report of a week: what was done and by whom, what is in progress, late and new. You can copy and print it.
 import { get, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
-import { notify, notifyFault } from "./notices.js";
+import { notify, useLoad } from "./notices.js";
 import { button } from "./parts.js";
 import { Choice } from "./picker.js";
-import { html, useEffect, useState } from "./preact.js";
+import { html, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
 import { address, go, useStore } from "./store.js";
 import { Text } from "./texts.js";
@@ -71,8 +71,7 @@ export function Week() {
   const { isLoaded } = useStore(workspace);
   const [report, setReport] = useState("");
   const load = async () => isLoaded && setReport(await reportOf(project, week));
-  const reload = () => load().catch((error) => notifyFault(error, reload));
-  useEffect(() => void reload(), [project, week, isLoaded]);
+  useLoad(load, [project, week, isLoaded]);
   useRefresh(({ has }) => (has("task") || has("project")) && load());
   const copy = () => navigator.clipboard.writeText(report).then(() => notify("Copied the report."));
   const projects = projectsThatAre("active").map(({ id, name }) => [id, name]);

@@ -28,6 +28,7 @@ export function rights() {
   return { isWriter, isTeam: isWriter && member.role !== "client", isAdmin, isOwner };
 }
 
+export const isClient = () => session.value.member.role === "client";
 export const isTeam = () => rights().isTeam;
 export const isMe = (person) => person.id === session.value.member.id;
 

@@ -86,3 +86,14 @@ def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owne
         owner.data(owner.patch(f"/members/{client.member['id']}", {"project_ids": [kept["id"]]}))
     expect(page.get_by_text("A task of Kept")).to_be_visible()
     expect(page.get_by_text("A task of Lost")).to_have_count(0)
+
+
+def test_a_client_begins_with_the_board_unless_something_waits(sign_in, owner, join):
+    shown = owner.make_project(name="Shown")
+    task = owner.make_task(shown, title="Walk")
+    client = join("client", project_ids=[shown["id"]])
+    page = sign_in(client.key)
+    expect(ui.card(page, "Walk")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Views").get_by_role("link", name="My tasks")).to_have_count(0)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": f"See @{client.member['full_name']}"})
+    expect(sign_in(client.key).get_by_role("heading", name="Mentions")).to_be_visible()

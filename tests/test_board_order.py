@@ -350,3 +350,19 @@ def test_of_several_none_is_changed_if_somebody_has_changed_one(board, owner, pr
         owner.data(owner.delete(f"/milestones/{milestone['id']}"))
     refused = f"2 tasks were not changed. #{ada['number']}: Milestone does not exist any longer."
     expect(ui.fault(board)).to_contain_text(refused)
+
+
+def test_more_cards_than_one_request_may_change_are_changed_and_put_back_together(board, owner, project):
+    for number in range(101):
+        owner.make_task(project, title=f"Task {number}")
+    ui.refresh(board)
+    ui.press(ui.column(board, "To do"), "Show more")
+    expect(titles(board)).to_have_count(101)
+    titles(board).first.press("Control+a")
+    expect(board.get_by_role("toolbar")).to_contain_text("101 selected")
+    titles(board).first.press("s")
+    ui.find(board, "Review")
+    expect(ui.notice(board)).to_contain_text("Moved 101 tasks to Review.")
+    board.keyboard.press("Control+z")
+    expect(ui.notice(board)).to_contain_text("Undone: 101 tasks.")
+    expect(titles(board)).to_have_count(101)

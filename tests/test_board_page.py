@@ -820,3 +820,59 @@ def test_a_dialog_is_closed_by_a_press_beside_it_and_keeps_what_was_typed(board)
         expect(dialog).not_to_be_visible()
     ui.press(board, "New project")
     expect(board.get_by_role("dialog").get_by_label("Name")).to_have_value("xxxx")
+
+
+def test_closing_a_task_goes_back_to_where_it_was_opened(board, owner, project):
+    owner.make_task(project, title="Walk")
+    ui.view(board, "My tasks")
+    ui.view(board, "Board")
+    ui.press(ui.opened(board, "Walk"), "Close")
+    expect(board.get_by_role("dialog")).to_have_count(0)
+    steps = board.evaluate("history.length")
+    ui.press(ui.opened(board, "Walk"), "Close")
+    expect(board.get_by_role("dialog")).to_have_count(0)
+    assert board.evaluate("history.length") == steps
+    board.go_back()
+    expect(board.get_by_role("heading", level=1)).to_have_text("My tasks")
+
+
+def test_the_board_is_where_it_was_scrolled_to_after_another_view(board, owner, project):
+    for number in range(20):
+        owner.make_task(project, title=f"Task {number}")
+    ui.refresh(board, "Task 19")
+    board.set_viewport_size({"width": 700, "height": 700})
+    places = "[document.querySelector('.column').scrollTop, document.querySelector('#board').scrollLeft]"
+    board.evaluate("document.querySelector('.column').scrollTo(0, 300)")
+    board.evaluate("document.querySelector('#board').scrollTo(100, 0)")
+    before = board.evaluate(places)
+    assert min(before) > 0
+    ui.view(board, "My tasks")
+    ui.view(board, "Board")
+    expect(ui.card(board, "Task 19")).to_be_attached()
+    assert board.evaluate(places) == before
+
+
+def test_keys_select_a_column_and_show_only_your_own_tasks(board, owner, project):
+    for title in ("One", "Two"):
+        owner.make_task(project, title=title)
+    mine = owner.make_task(project, title="Mine", assignee_id=ui.me(board)["member"]["id"])
+    owner.patch(f"/tasks/{mine['id']}", {"status": "in_progress"})
+    ui.refresh(board, "Two")
+    ui.link(board, "One").press("Control+a")
+    expect(board.get_by_role("toolbar")).to_contain_text("2 selected")
+    board.keyboard.press("Escape")
+    board.keyboard.press("q")
+    expect(board.locator(".card .title")).to_have_text(["Mine"])
+    board.locator(".card .title").press("q")
+    expect(board.locator(".card .title")).to_have_count(3)
+
+
+def test_a_board_that_failed_to_load_is_loaded_again_soon(board, owner, project):
+    other = owner.make_project(name="Elsewhere")
+    owner.make_task(other, title="Walk")
+    board.route("**/tasks?*", lambda route: route.abort())
+    ui.show(board, f"project={other['id']}")
+    expect(ui.fault(board)).to_contain_text("The server cannot be reached.")
+    board.unroute("**/tasks?*")
+    expect(ui.card(board, "Walk")).to_be_visible(timeout=8000)
+    expect(ui.fault(board).locator(".notice")).to_have_count(0)
