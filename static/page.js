@@ -9,6 +9,7 @@ import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
 import { Mine } from "./mine.js";
+import { Month } from "./month.js";
 import { faultText, loadUntil, notify, notifyFault, undoLatest, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
@@ -45,6 +46,8 @@ const SHORTCUTS = {
   [OWN_KEY]: "Assign a card to yourself",
   q: "Show only your tasks on the board, or everybody’s",
   "Ctrl A": "Select the column of a card",
+  "PgUp PgDn": "In the calendar: earlier, later; Home shows today",
+  "Shift ← ↑ ↓ →": "In the calendar: move a task to another day",
   "Ctrl Z": "Undo the latest change; in an opened task, the latest that was made there",
   e: "Open a card",
   x: "Select a card, like Shift or Ctrl and a click",
@@ -290,6 +293,7 @@ const VIEWS = {
   mine: { title: "My tasks", view: Mine },
   "": { title: "Board" },
   inbox: { title: "Inbox", view: Inbox },
+  month: { title: "Calendar", view: Month },
   activity: { title: "Activity", view: Activity },
   meetings: { title: "Meetings", view: list("meetings") },
   whiteboards: { title: "Notes", view: list("whiteboards") },
@@ -415,8 +419,9 @@ function Workspace() {
   const close = () => setDialog("");
   const { view } = VIEWS[viewOf(chosen)];
   const title = titleOf(chosen);
-  const newTask = () =>
-    isTeam() && setDialog(projectsThatAre("active").length ? "task" : "project");
+  const newTask = ({ due_date } = {}) =>
+    isTeam() &&
+    setDialog(projectsThatAre("active").length ? { isTask: true, due_date } : "project");
   const ofMe = chosen.person === "me" ? "" : "me";
   const showMine = () => !view && isTeam() && go({ person: ofMe });
   const help = () => setDialog("help");
@@ -460,11 +465,11 @@ function Workspace() {
         <h1 id="title" tabindex="-1">${title}</h1>
         ${project && (!view || view === ProjectView) && other}
       </div>
-      ${(!view || [Today, Mine].includes(view)) && isTeam() && isKnown && project?.status !== "archived" && add()}
-      ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
+      ${(!view || [Today, Mine, Month].includes(view)) && isTeam() && isKnown && project?.status !== "archived" && add()}
+      <${view ?? Board} onNewTask=${newTask} />
     </main>
     ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
-    ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
+    ${dialog.isTask && html`<${NewTask} due_date=${dialog.due_date} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
     ${["members", "meetings"].includes(dialog) && html`<${Records} of=${dialog} onClose=${close} />`}
     ${dialog === "find" && html`<${Find} views=${shownViews()} ...${{ commands }} onClose=${close} />`}

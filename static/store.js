@@ -44,7 +44,7 @@ addEventListener("hashchange", () => address.replace(parseAddress()));
 export const link = (changes) => format({ ...address.value, ...changes });
 
 /** The project and the filters in the address, as one text. */
-export const placeOf = ({ task, view, ...chosen }) => JSON.stringify(chosen);
+export const placeOf = ({ task, view, by, day, ...chosen }) => JSON.stringify(chosen);
 
 /** The address of another view with the same project and filters, except for `more`. */
 export const viewLink = (view, more = {}) => link({ view, task: "", ...more });

@@ -512,7 +512,7 @@ function MilestoneField({ project, field }) {
   return pairs.length > 0 && field("milestone_id", { pairs });
 }
 
-export function NewTask({ onClose }) {
+export function NewTask({ due_date, onClose }) {
   const chosen = chosenProject();
   const active = projectsThatAre("active");
   const latest = active.find(({ id }) => id === localStorage.getItem("project")) ?? active[0];
@@ -522,8 +522,11 @@ export function NewTask({ onClose }) {
   const [base] = useState(() => {
     const { milestone_id, ...filtered } = filteredFields();
     const ofProject = { project_id: project?.id, ...(project === chosen && { milestone_id }) };
-    const ofMine = address.value.view === "mine" && { assignee_id: session.value.member.id };
-    return { ...filtered, ...ofMine, ...ofProject, priority: filtered.priority ?? "medium" };
+    const { view } = address.value;
+    const isMine = view === "mine" || (view === "month" && !chosen);
+    const ofMine = isMine && { assignee_id: session.value.member.id };
+    const fields = { ...filtered, ...ofMine, ...ofProject, due_date };
+    return { ...fields, priority: filtered.priority ?? "medium" };
   });
   const save = async (body) => {
     const task = await create("/tasks", body);

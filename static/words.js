@@ -100,6 +100,8 @@ const [clock, isoClock] = [clockIn(undefined), clockIn("sv")];
 const dayFormat = (options) => new Intl.DateTimeFormat(undefined, { ...DAY, ...options });
 const [short, full] = [dayFormat({}), dayFormat({ year: "numeric" })];
 const long = dayFormat({ month: "long", weekday: "long" });
+const ofMonth = dayFormat({ day: undefined, month: "long", year: "numeric" });
+export const monthInWords = (day) => ofMonth.format(new Date(day));
 const withWeekday = dayFormat({ weekday: "short" });
 
 export const now = () => new Date().toISOString();
@@ -121,6 +123,10 @@ export function mondayOf(day, weeks = 0) {
   at.setUTCDate(at.getUTCDate() - ((at.getUTCDay() + 6) % 7) + 7 * weeks);
   return at.toISOString().slice(0, 10);
 }
+
+/** The first day of the month of a day, or of the month that is some `months` later. */
+export const monthAfter = (day, months = 0) =>
+  new Date(Date.UTC(day.slice(0, 4), day.slice(5, 7) - 1 + months)).toISOString().slice(0, 10);
 
 /** An instant as the value of an input of type datetime-local. */
 export const localTimeOf = (instant) =>
