@@ -29,6 +29,7 @@ import { returnToPlace, rights, session, signOut, workspace } from "./workspace.
 
 const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
 const isMailed = mail !== undefined;
+const IN_BAR = 4; // views in the bar of a narrow screen (page.css)
 const FINDING = {
   "aria-label": "Find",
   title: "Find (Ctrl+K)",
@@ -151,26 +152,6 @@ function ProjectLink({ project, isCurrent }) {
       <span class="skip">overdue</span></span>`
     }
   </a></li>`;
-}
-
-function Sidebar({ onNewProject }) {
-  const { project = "", view = "" } = useStore(address);
-  useStore(workspace);
-  const [active, archived] = ["active", "archived"].map(projectsThatAre);
-  const sum = (name) => active.reduce((total, { stats }) => total + stats[name], 0);
-  const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
-  const all = { id: "", name: "All projects", stats };
-  const isCurrent = ({ id }) => id === project && ["", "project"].includes(view);
-  const linkOf = (one) =>
-    html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`;
-  const more = html`<details open=${archived.some(isCurrent)}>
-    <summary>Archived</summary><ul>${archived.map(linkOf)}</ul>
-  </details>`;
-  return html`<aside aria-label="Projects">
-    <ul id="projects">${[all, ...active].map(linkOf)}</ul>
-    ${isTeam() && button("New project", onNewProject, "")}
-    ${archived.length > 0 && more}
-  </aside>`;
 }
 
 function ProjectView() {
@@ -316,38 +297,61 @@ function titleOf(chosen) {
   return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
 }
 
-function Header({ onHelp, onFind }) {
+/** The frame: the views, what you may do with your account, and the projects. Narrow screens show most of it in a sheet. */
+function Frame({ onHelp, onFind, onNewProject }) {
   const { member } = useStore(session);
-  const view = viewOf(useStore(address));
+  const { project = "", ...chosen } = useStore(address);
   const { unread } = useStore(inbox);
+  useStore(workspace);
   const [anchor, setAnchor] = useState(null);
   const close = () => setAnchor(null);
   const { isAdmin, isWriter } = rights();
-  const current = (name) => (name === view || (!name && view === "project") ? "page" : null);
-  const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
-    <p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "read-only"}</p>
+  const view = viewOf(chosen);
+  const viewLinkOf = ([name, { title }]) => {
+    const isCurrent = name === view || (!name && view === "project");
+    const news = html` <span class="pill end" aria-label="${unread} unread">${unread}</span>`;
+    return html`<a href=${viewLink(name)} aria-current=${isCurrent ? "page" : null}>
+      <${Icon} of=${name} />${title}${name === "inbox" && unread > 0 && news}</a>`;
+  };
+  const account = html`<p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "read-only"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
     ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
     <a href=${docs}>The API</a>
     ${button("Keyboard shortcuts", onHelp, "")}
-    ${button("Sign out", signOff, "")}
-  <//>`;
-  const news = html` <span class="pill end" aria-label="${unread} unread">${unread}</span>`;
-  const linkOf = ([
-    name,
-    { title },
-  ]) => html`<a href=${viewLink(name)} aria-current=${current(name)}>
-    <${Icon} of=${name} />${title}${name === "inbox" && unread > 0 && news}</a>`;
+    ${button("Sign out", signOff, "")}`;
+  const views = shownViews();
+  const others = views.slice(IN_BAR);
+  const isOther = others.some(([name]) => name === view);
+  const [active, archived] = ["active", "archived"].map(projectsThatAre);
+  const sum = (name) => active.reduce((total, { stats }) => total + stats[name], 0);
+  const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
+  const isCurrent = ({ id }) => id === project && ["", "project"].includes(view);
+  const linkOf = (one) =>
+    html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`;
+  const more = html`<details open=${archived.some(isCurrent)}>
+    <summary>Archived</summary><ul>${archived.map(linkOf)}</ul>
+  </details>`;
+  const hide = ({ target, currentTarget }) =>
+    target.closest("a, button") && currentTarget.togglePopover(false);
   return html`<header>
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
-      ${shownViews().map(linkOf)}
+      ${views.map(viewLinkOf)}
+      <button type="button" class="narrow" popovertarget="sheet" aria-current=${isOther ? "true" : null}>
+        <${Icon} of="more" />More</button>
     </nav>
     ${button(html`<${Icon} of="find" />`, onFind, "icon", FINDING)}
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
       onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>
-    ${anchor && menu}
-  </header>`;
+    ${anchor && html`<${Menu} label="You" anchor=${anchor} onClose=${close}>${account}<//>`}
+  </header>
+  <aside id="sheet" popover="auto" aria-label="Projects" onClick=${hide}>
+    <div class="narrow">${button(html`<${Icon} of="find" />Find`, onFind, "")}${others.map(viewLinkOf)}</div>
+    <ul id="projects">${[{ id: "", name: "All projects", stats }, ...active].map(linkOf)}</ul>
+    ${isTeam() && button("New project", onNewProject, "add-project")}
+    ${archived.length > 0 && more}
+    <div class="narrow">${account}</div>
+  </aside>`;
 }
 
 function Help({ onClose }) {
@@ -458,11 +462,11 @@ function Workspace() {
   const add = () => button("New task", newTask, "primary end", { id: "new-task" });
   return html`<div id="workspace">
     <a class="skip" href="#title" onClick=${skip}>Skip to the content</a>
-    <${Header} onHelp=${help} onFind=${find} />
-    <${Sidebar} onNewProject=${() => setDialog("project")} />
+    <${Frame} onHelp=${help} onFind=${find} onNewProject=${() => setDialog("project")} />
     <main>
       <div class="place line">
         <h1 id="title" tabindex="-1">${title}</h1>
+        ${!view && html`<button type="button" class="narrow icon" popovertarget="sheet" aria-label="Projects">▾</button>`}
         ${project && (!view || view === ProjectView) && other}
       </div>
       ${(!view || [Today, Mine, Month].includes(view)) && isTeam() && isKnown && project?.status !== "archived" && add()}
