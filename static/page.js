@@ -9,18 +9,15 @@ import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
 import { Mine } from "./mine.js";
-import { Month } from "./month.js";
 import { faultText, loadUntil, notify, notifyFault, undoLatest, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
 import { focusOn, letterOf, openedTitles, showTab, stepAmong } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
-import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
-import { forgetToday, isWaiting, loadToday, Today } from "./today.js";
-import { Week } from "./week.js";
+import { forgetToday, hasEntries, loadToday, Today } from "./today.js";
 import { count, inWords, labelOf } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isClient, isTeam } from "./workspace.js";
 import { loadSession, loadWorkspace, lookForProject } from "./workspace.js";
@@ -59,6 +56,20 @@ const SHORTCUTS = {
   "?": "This list",
 };
 
+/** A view whose module is loaded when it is shown for the first time. */
+function lazy(name, load) {
+  let View = null;
+  return function Lazy(props) {
+    const [, setLoaded] = useState(Boolean(View));
+    useLoad(async () => setLoaded(Boolean((View ??= (await load())[name]))), []);
+    return View && html`<${View} ...${props} />`;
+  };
+}
+const Records = lazy("Records", () => import("./records.js"));
+const Month = lazy("Month", () => import("./month.js"));
+const Week = lazy("Week", () => import("./week.js"));
+if (matchMedia("(any-pointer: coarse)").matches) import("./touch.js");
+
 /** Load what the address shows, unless it changes meanwhile. */
 async function loadView() {
   const load = { "": loadBoard, today: loadToday }[address.value.view ?? ""];
@@ -76,7 +87,7 @@ async function start() {
   if (!isNamed) go({ view: "today" }, { replace: true });
   const loads = [loadSession().then(returnToPlace), loadWorkspace(), loadInbox(), loadView()];
   await Promise.all(loads);
-  if (!isNamed && isClient() && !isWaiting()) go({ view: "" }, { replace: true });
+  if (!isNamed && isClient() && !hasEntries()) go({ view: "" }, { replace: true });
   startRefresh(begun);
 }
 

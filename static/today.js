@@ -32,7 +32,7 @@ export const loadToday = latestOf(
   (lists) => today.replace(lists),
 );
 /** Whether Today lists anything. */
-export const isWaiting = () => Object.values(today.value ?? {}).flat().length > 0;
+export const hasEntries = () => Object.values(today.value ?? {}).flat().length > 0;
 export const forgetToday = () => [today.replace(null), acts.replace([])];
 
 /** Change the status, unless an earlier attempt has done so and its answer was lost. */

@@ -1,30 +1,30 @@
 // Drag and drop by touch: a long press begins it, and the views get the same events as from a mouse.
-const HOLD = 400; // milliseconds; a browser's own menu comes later
+const HOLD_MS = 400; // milliseconds; a browser's own menu comes later
 const SLACK = 10; // pixels that a finger may move until then
 const EDGE = 56; // pixels from the edge of a list, where it scrolls
 const SPEED = 8; // pixels each frame
 
 let finger = null; // the only one on the screen
-let begun = null; // where it came down
-let timer = 0;
+let landed = null; // where it came down
+let hold = 0;
 let dragged = null;
 let ghost = null; // a copy that follows the finger
 let over = null; // what is below it
 
-function send(type, target) {
+function fire(type, target) {
   const { clientX, clientY } = finger;
   const more = { clientX, clientY, dataTransfer: new DataTransfer() };
   target?.dispatchEvent(new DragEvent(type, { bubbles: true, cancelable: true, ...more }));
 }
 
-function begin(element) {
+function lift(element) {
   const { left, top, width } = element.getBoundingClientRect();
   dragged = element;
   ghost = element.cloneNode(true);
   ghost.classList.add("ghost");
   Object.assign(ghost.style, { left: `${left}px`, top: `${top}px`, width: `${width}px` });
   document.body.append(ghost);
-  send("dragstart", dragged);
+  fire("dragstart", dragged);
   pass();
 }
 
@@ -32,11 +32,11 @@ function begin(element) {
 function pass() {
   if (!dragged) return;
   const { clientX: x, clientY: y } = finger;
-  ghost.style.translate = `${x - begun.clientX}px ${y - begun.clientY}px`;
+  ghost.style.translate = `${x - landed.clientX}px ${y - landed.clientY}px`;
   const before = over;
   over = document.elementFromPoint(x, y);
-  if (over !== before) send("dragenter", over);
-  send("dragover", over);
+  if (over !== before) fire("dragenter", over);
+  fire("dragover", over);
   const towards = (at, from, to) => SPEED * ((at > to - EDGE) - (at < from + EDGE));
   for (const list of ["main", "#board", ".column"].map((name) => over?.closest(name))) {
     const { left, right, top, bottom } = list?.getBoundingClientRect() ?? {};
@@ -46,13 +46,13 @@ function pass() {
 }
 
 function end(event) {
-  clearTimeout(timer);
+  clearTimeout(hold);
   if (event.type === "touchend" && dragged) {
     event.preventDefault(); // it is no press
-    send("drop", over);
+    fire("drop", over);
   }
   if (dragged) {
-    send("dragend", dragged);
+    fire("dragend", dragged);
     ghost.remove();
   }
   finger = dragged = over = null;
@@ -62,20 +62,21 @@ function touch(event) {
   const element = event.target.closest?.("[draggable=true]");
   end(event);
   if (!element || event.touches.length > 1) return;
-  [begun] = [finger] = event.touches;
-  timer = setTimeout(begin, HOLD, element);
+  [landed] = [finger] = event.touches;
+  hold = setTimeout(lift, HOLD_MS, element);
 }
 
-function move(event) {
+function follow(event) {
   if (!finger) return;
   [finger] = event.touches;
-  const far = Math.hypot(finger.clientX - begun.clientX, finger.clientY - begun.clientY);
-  if (dragged) event.preventDefault(); // nothing scrolls
+  const far = Math.hypot(finger.clientX - landed.clientX, finger.clientY - landed.clientY);
+  if (dragged)
+    event.preventDefault(); // nothing scrolls
   else if (far > SLACK) end(event);
 }
 
 addEventListener("touchstart", touch);
-addEventListener("touchmove", move, { passive: false });
+addEventListener("touchmove", follow, { passive: false });
 for (const type of ["touchend", "touchcancel"]) addEventListener(type, end, { passive: false });
 // Some browsers drag by touch themselves, or show the menu of a link.
 for (const type of ["dragstart", "contextmenu"])
