@@ -57,9 +57,8 @@ function Chooser({ name, tasks, anchor, onClose }) {
 
 export function assignMe(tasks) {
   const assignee_id = session.value.member.id;
-  changeTasks(
-    tasks.filter((task) => task.assignee_id !== assignee_id).map((task) => [task, { assignee_id }]),
-  );
+  const others = tasks.filter((task) => task.assignee_id !== assignee_id);
+  changeTasks(others.map((task) => [task, { assignee_id }]));
 }
 
 /** Delete tasks. The request is sent when you can no longer undo it. */
@@ -67,10 +66,8 @@ export function drop(tasks) {
   const words = tasks.length > 1 ? count(tasks.length, "task") : `“${tasks[0].title}”`;
   const after = document.activeElement.closest("[data-task]")?.nextElementSibling?.dataset.task;
   clearSelection();
-  removeAll(
-    tasks.map(({ id }) => [id, `/tasks/${id}`]),
-    ["Deleted", words],
-  );
+  const pairs = tasks.map(({ id }) => [id, `/tasks/${id}`]);
+  removeAll(pairs, ["Deleted", words]);
   setTimeout(focusCard, 0, after, tasks[0].status);
 }
 
@@ -122,7 +119,7 @@ function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, places }
     ${!others.length && places?.(task).map(([words, run]) => item(null, words, run))}
     ${find === shownTask && item("x", isSelected ? "Clear the selection" : "Select", isSelected ? clearSelection : () => toggleSelected(task))}
     ${find === shownTask && item("Ctrl A", "Select the column", () => selectColumn(task))}
-    <hr />${item("Del", "Delete", () => drop(tasks), "danger")}
+    ${item("Del", "Delete", () => drop(tasks), "danger")}
   <//>`;
 }
 

@@ -18,8 +18,9 @@ import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, isStuck, number, PRIORITIES } from "./words.js";
-import { chosenProject, countOf, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
-import { projectOf, rights, teamPairs, useMilestones, workspace } from "./workspace.js";
+import { chosenProject, countOf, draftOf, isTeam, labelPairs, memberOf } from "./workspace.js";
+import { milestoneOf, projectOf, rights, teamPairs } from "./workspace.js";
+import { useMilestones, workspace } from "./workspace.js";
 
 const DUES = { "": "Any due date", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
@@ -84,10 +85,8 @@ function Card({ task, unsent, unread, selected, open }) {
 /** Some cards of a column. They are drawn again only when something that they show has changed. */
 function Chunk({ tasks, ...context }) {
   const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${context} />`;
-  return useMemo(
-    () => html`<ul>${tasks.filter(isKept).map(cardOf)}</ul>`,
-    [tasks, ...Object.values(context)],
-  );
+  const list = () => html`<ul>${tasks.filter(isKept).map(cardOf)}</ul>`;
+  return useMemo(list, [tasks, ...Object.values(context)]);
 }
 
 /** The end of a column. Scrolling there loads more tasks. */
@@ -101,11 +100,13 @@ function More({ column, tasks }) {
     observer.observe(end.current);
     return () => observer.disconnect();
   }, [tasks]);
-  return html`<div ref=${end}>${button("Show more", load)}</div>`;
+  return html`<div ref=${end}>${button("Show more", load, "quiet more")}</div>`;
 }
 
 function QuickAdd({ status, title }) {
-  const [text, setText] = useState("");
+  const draft = draftOf(`a new one in ${status} of ${address.value.project}`);
+  const [text, show] = useState(sessionStorage.getItem(draft) ?? "");
+  const setText = (typed) => [show(typed), sessionStorage.setItem(draft, typed)];
   const failed = useRef({ titles: [], notice: 0 }); // titles that were typed offline
   const add = async (name, fields) => {
     const task = await create("/tasks", { ...fields, title: name });
@@ -117,7 +118,7 @@ function QuickAdd({ status, title }) {
   };
   const keep = (error, pair) => {
     if (!error.isTemporary) {
-      setText((since) => since || pair[0]);
+      setText(sessionStorage.getItem(draft) || pair[0]);
       return notifyFault(error, null, `Not created: “${pair[0]}”. `);
     }
     failed.current.titles.push(pair);
@@ -165,11 +166,8 @@ function ColumnView({ column, isOver, ...context }) {
   const more = { "aria-label": about, title: about, "aria-expanded": String(!isFolded) };
   const selectedOf = (chunk) =>
     context.selected.filter((id) => chunk.some((task) => task.id === id)).join(" ");
-  const cards = () =>
-    chunks.map(
-      (chunk, at) =>
-        html`<${Chunk} key=${at} tasks=${chunk} ...${context} selected=${selectedOf(chunk)} />`,
-    );
+  const cardsOf = (tasks, at) =>
+    html`<${Chunk} key=${at} ...${{ ...context, tasks, selected: selectedOf(tasks) }} />`;
   return html`<section ref=${useScroll(column.scrolled)} class="column ${isOver ? "over" : ""} ${isFolded ? "folded" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
     <div class="top line">
@@ -180,9 +178,9 @@ function ColumnView({ column, isOver, ...context }) {
       ${button(html`<${Icon} of="chevron" />`, () => foldColumn(column.status), "icon", more)}
     </div>
     <div class="grow" hidden=${isFolded}>
-      ${isLoading ? html`<${Skeleton} />` : cards()}
+      ${isLoading ? html`<${Skeleton} />` : chunks.map(cardsOf)}
       ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
-      ${column.status === "done" && hasOlder(total) && button("Show earlier", () => go({ older: "1" }))}
+      ${column.status === "done" && hasOlder(total) && button("Show earlier", () => go({ older: "1" }), "quiet more")}
     </div>
     ${canAdd && !isFolded && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
   </section>`;
@@ -244,10 +242,8 @@ function selectByClick(event) {
   event.preventDefault();
   const cards = [...document.querySelectorAll("#board :not([hidden]) > ul > [data-task]")];
   if (!event.shiftKey) return toggleSelected(task);
-  selectUpTo(
-    task.id,
-    cards.map(({ dataset }) => dataset.task),
-  );
+  const ids = cards.map(({ dataset }) => dataset.task);
+  selectUpTo(task.id, ids);
 }
 
 /** Where a dragged card is: the `status` of the column, and in manual order the `others`, its place `at`, and a line. */
@@ -324,7 +320,7 @@ function Search() {
     }, 250);
   };
   useEffect(() => () => clearTimeout(timer.current), []);
-  return html`<input type="search" id="search" class="chip" maxlength="200" value=${typed ?? q}
+  return html`<input type="search" id="search" class="chip" value=${typed ?? q}
     aria-label="Search" placeholder="Search tasks" onInput=${input} />`;
 }
 
@@ -337,18 +333,11 @@ function Filters({ isEmpty }) {
   const place = ({ target, newState }) => {
     if (target.id === "choices" && newState === "open") placeAt(target, opener.current);
   };
-  const people = [
-    ["", "Anyone"],
-    ...(isTeam() ? [["me", "Me"]] : []),
-    ["none", "Nobody"],
-    ...teamPairs(),
-  ];
+  const me = isTeam() ? [["me", "Me"]] : [];
+  const people = [["", "Anyone"], ...me, ["none", "Nobody"], ...teamPairs()];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
-  const milestones = [
-    ["", "Any milestone"],
-    ...useMilestones(address.value.project, address.value.milestone),
-  ];
-  const { label } = address.value;
+  const { project, milestone, label } = address.value;
+  const milestones = [["", "Any milestone"], ...useMilestones(project, milestone)];
   const labels = [["", "Any label"], ...labelPairs(label ? [label] : [])];
   const ofLabel = html`<${Filter} name="label" label="Label" pairs=${labels} draw=${labelOption} />`;
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;

@@ -67,8 +67,8 @@ function expected(task, { after, before, ...fields }) {
   const rank = after ? `${shownTask(String(after))?.rank}!` : before ? "" : task.rank;
   const day = fields.due_date;
   const isToday = day === dayOf(serverTime()); // noon may be over
-  if (day?.length === 10)
-    fields.due_date = isToday ? later(serverTime(), 60) : `${day}T12:00:00.000Z`;
+  const noon = isToday ? later(serverTime(), 60) : `${day}T12:00:00.000Z`;
+  if (day?.length === 10) fields.due_date = noon;
   return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
 }
 
@@ -117,17 +117,15 @@ export async function changeTasks(pairs, isUndo = false) {
     const isLatest = ({ id, version }) => shownTask(id)?.version === version;
     showAt(...shown.filter(isLatest).map((task) => ({ ...task, ...answers.get(task.id) })));
     const { after, before, ...fields } = changes;
-    const valuesOf = (task) =>
-      Object.fromEntries(Object.keys(fields).map((name) => [name, task[name]]));
+    const names = Object.keys(fields);
+    const valuesOf = (task) => Object.fromEntries(names.map((name) => [name, task[name]]));
     /** The task as it is shown, unless somebody has changed the same fields since. */
     const since = (task) => {
       const now = shownTask(task.id);
       return now && isEqual(valuesOf(now), valuesOf(task)) ? now : task;
     };
-    const undone = (task) => [
-      since(answers.get(task.id)),
-      { ...valuesOf(task), ...places.get(task.id) },
-    ];
+    const earlier = (task) => ({ ...valuesOf(task), ...places.get(task.id) });
+    const undone = (task) => [since(answers.get(task.id)), earlier(task)];
     const undo = { words: "Undo", task: "", run: () => changeTasks(tasks.map(undone), true) };
     if (isUndo)
       notify(`Undone: ${tasksInWords(tasks)}.`); // tasks may have had different values

@@ -263,12 +263,10 @@ export const shownTask = (name) =>
 async function counted(tasks, changes) {
   const isNew = (kind) => (change) => change.kind === kind && change.action === "created";
   const made = changes.filter(isNew("task")).map(({ id }) => id);
-  const commented = changes
-    .filter(({ kind }) => kind === "comment")
-    .map(({ object }) => object.task_id);
-  const others = commented
-    .map(shownTask)
-    .filter((one) => one && !tasks.some(({ id }) => id === one.id));
+  const comments = changes.filter(({ kind }) => kind === "comment");
+  const commented = comments.map(({ object }) => object.task_id);
+  const isOther = (one) => one && !tasks.some(({ id }) => id === one.id);
+  const others = commented.map(shownTask).filter(isOther);
   const withCount = async (task) => {
     const known = shownTask(task.id) ?? (made.includes(task.id) ? { comment_count: 0 } : null);
     const { tasks: shown, hasMore } = columns.find(({ status }) => status === task.status).value;

@@ -17,9 +17,8 @@ const LABEL = "Tasks, projects, people, views, commands";
 /** The part of a text around the first of these words; empty if it contains none of them. */
 function excerptOf(text, words) {
   const at = Math.max(...words.map((word) => foldedText(text).indexOf(word)));
-  return at < 0
-    ? ""
-    : `…${text.slice(Math.max(0, at - AROUND), at + AROUND).replace(/\s+/g, " ")}…`;
+  const around = text.slice(Math.max(0, at - AROUND), at + AROUND).replace(/\s+/g, " ");
+  return at < 0 ? "" : `…${around}…`;
 }
 
 /** A task with its project, or with the part of its description that contains words that the title lacks. */

@@ -58,12 +58,12 @@ function sentence(entry) {
 }
 
 function Entry({ entry, isOfTask, texts }) {
-  const { actor, action, entity, title, entity_id, created_at } = entry;
+  const { actor, action, entity, title, entity_id, number, created_at } = entry;
   const task = entry.task_id ?? (entity === "task" && entity_id);
   const isGone = action === "deleted" && entity === "task";
   const [verb, changed] = sentence(entry);
   const details = changed || texts?.[entry.id];
-  const name = entry.number ? `${title} #${entry.number}` : title;
+  const name = number ? `#${number} ${title}` : title;
   const isSelf = entity === "member" && actor.id === entity_id;
   const bare = verb.replace(/ (on|to|from|for|of)$|:$/, "");
   const about = task && !isGone ? html`<a href=${link({ task })}>${name}</a>` : name;
@@ -96,7 +96,7 @@ function useHistory(path, query, concerns) {
   useLoad(load, [path, JSON.stringify(query)]);
   useRefresh((changes) => concerns(changes) && load());
   const { has_more, next_before } = pages.at(-1)?.pagination ?? {};
-  const earlier = has_more && button("Show earlier", () => show(next_before));
+  const earlier = has_more && button("Show earlier", () => show(next_before), "quiet more");
   return [pages.flatMap((page) => page.activity), earlier, pages.length > 0];
 }
 
@@ -129,11 +129,8 @@ export function Activity() {
   const [actor_id, setActor] = useState("");
   const [action, setAction] = useState("");
   const isAny = () => true;
-  const [entries, earlier, isLoaded] = useHistory(
-    "/activity",
-    { actor_id, action, limit: 50 },
-    isAny,
-  );
+  const query = { actor_id, action, limit: 50 };
+  const [entries, earlier, isLoaded] = useHistory("/activity", query, isAny);
   const texts = useComments(entries);
   const days = Map.groupBy(entries, (entry) => dayHeading(entry.created_at));
   const groupOf = ([day, done]) => html`<section class="stack">

@@ -2,7 +2,7 @@
 import { pressKey } from "./actions.js";
 import { get, post, serverTime } from "./api.js";
 import { notifyFault } from "./notices.js";
-import { Avatar, button, Empty, Icon, Moment } from "./parts.js";
+import { Avatar, button, Empty, Icon, Moment, TaskLink } from "./parts.js";
 import { showTab, stepAmong } from "./place.js";
 import { html, useState } from "./preact.js";
 import { onRefresh } from "./refresh.js";
@@ -88,10 +88,7 @@ function announce(notice) {
 
 /** The ids of tasks with unread notifications, as one text. */
 export const unreadTasks = () =>
-  inbox.value.notices
-    .filter(isUnread)
-    .map(({ task }) => task.id)
-    .join(" ");
+  inbox.value.notices.flatMap((one) => (isUnread(one) ? one.task.id : [])).join(" ");
 
 /** Mark the notifications of an opened task as read. */
 export async function readOf(task_id) {
@@ -109,7 +106,7 @@ function Told({ notice }) {
     <div class="grow">
       ${isNew && html`<span class="skip">New: </span>`}
       ${actor && html`<b>${actor.full_name}</b>`} ${deedOf(reasons)}${" "}
-      <a class="title" href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
+      <${TaskLink} class="title" ...${{ task }} />
       ${excerpt && html`<p class="dim">${excerpt.trim().split("\n")[0]}</p>`}
     </div>
     <span class="dim"><${Moment} at=${created_at} /></span>
@@ -140,6 +137,6 @@ export function Inbox() {
     <ol class="stack" aria-label="Inbox">
       ${grouped(notices).map((one) => html`<${Told} key=${one.id} notice=${one} />`)}
     </ol>
-    ${hasMore && html`<div>${button("Show earlier", more)}</div>`}
+    ${hasMore && html`<div>${button("Show earlier", more, "quiet more")}</div>`}
   </div>`;
 }

@@ -29,22 +29,17 @@ function linkNode({ href, tokens }) {
 }
 
 /** A link to a task, with its title as a tooltip. An unknown title is loaded when you hover or focus the link. */
-function TaskLink({ number }) {
+function NumberLink({ number }) {
   const [title, setTitle] = useState(shownTask(number)?.title);
-  const ask = () =>
-    get(`/tasks/${number}`).then(
-      (task) => task.title,
-      ({ message }) => message,
-    );
-  const look = () => title ?? ask().then(setTitle);
+  const show = (task) => setTitle(task.title ?? task.message); // or of a failure
+  const look = () => title ?? get(`/tasks/${number}`).then(show, show);
   return html`<a href=${link({ task: number })} ...${{ title }} onPointerEnter=${look} onFocus=${look}>#${number}</a>`;
 }
 
 function plainNode(text) {
   if (made.isLink) return text;
-  return text
-    .split(NUMBER)
-    .map((part, at) => (at % 2 ? html`<${TaskLink} number=${part} />` : part));
+  const linkOf = (part, at) => (at % 2 ? html`<${NumberLink} number=${part} />` : part);
+  return text.split(NUMBER).map(linkOf);
 }
 
 function itemNode({ task, checked, tokens, text, line }) {
@@ -87,11 +82,7 @@ const NODES = {
   link: linkNode,
   image: ({ href, text, raw }) => made.picture?.(href, text) ?? raw,
   list: ({ ordered, start, items }) =>
-    h(
-      ordered ? "ol" : "ul",
-      { start: ordered && start !== 1 ? start : undefined },
-      items.map(itemNode),
-    ),
+    html`<${ordered ? "ol" : "ul"} start=${ordered && start !== 1 ? start : undefined}>${items.map(itemNode)}<//>`,
   table: ({ header, rows }) => html`<div tabindex="0" role="group" aria-label="Table">
     <table>
       <thead>${rowNode("th", header)}</thead>

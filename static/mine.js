@@ -115,7 +115,7 @@ export function Mine() {
   return html`<div class="page stack" aria-busy=${!tasks}>
     ${tasks?.length === 0 && html`<${Empty} text="Nothing on your list." hint=${hint} />`}
     ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
-    ${tasks?.length >= most.current && button("Show more", showMore)}
+    ${tasks?.length >= most.current && button("Show more", showMore, "quiet more")}
     ${menu}
   </div>`;
 }

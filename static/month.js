@@ -7,7 +7,7 @@ import { deleted, isKept } from "./deletions.js";
 import { notifyFault, useLoad } from "./notices.js";
 import { button, Icon, ProjectDot } from "./parts.js";
 import { Choice } from "./picker.js";
-import { focusCard } from "./place.js";
+import { focusCard, letterOf } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
@@ -79,7 +79,7 @@ export function Month({ onNewTask }) {
     const task = find(target.closest("[data-task]")?.dataset.task);
     if (task) pressKey(event, [task], open, { e: () => go({ task: task.number }) });
     const [shift, turns] = [SHIFTS[key], TURNS[key]];
-    const isAdd = key === "n" && isTeam();
+    const isAdd = letterOf(event) === "n" && isTeam();
     if (ctrlKey || metaKey || altKey || !(shift || key in TURNS || isAdd)) return;
     event.preventDefault();
     event.stopPropagation(); // elsewhere n begins a task without a date

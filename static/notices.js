@@ -79,10 +79,8 @@ export function notifyFault(error, retry, before = "") {
 export async function loadUntil(load, isWanted = () => true) {
   let [notice, again] = [0, null];
   for (;;) {
-    const failed = await load().then(
-      () => null,
-      (error) => error,
-    );
+    let failed = null;
+    await load().catch((error) => (failed = error));
     const error = isWanted() && failed;
     if (!error?.isTemporary) {
       dismiss(notice);
@@ -137,6 +135,9 @@ export function placeNotices() {
   const target = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
   if (place.parentElement !== target) target.append(place);
 }
+
+const showFailed = () => (document.getElementById("failed").hidden = false); // above an empty page
+addEventListener("error", showFailed, true);
 
 render(html`<${Notices} />`, place);
 placeNotices();

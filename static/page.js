@@ -12,7 +12,7 @@ import { Mine } from "./mine.js";
 import { faultText, loadUntil, notify, notifyFault, undoLatest, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
-import { focusOn, letterOf, openedTitles, showTab, stepAmong } from "./place.js";
+import { focusOn, letterOf, openedTitles, showTab, stepAmong, TYPED } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
@@ -27,20 +27,18 @@ import { returnToPlace, rights, session, signOut, workspace } from "./workspace.
 const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
 const isMailed = mail !== undefined;
 const IN_BAR = 4; // views in the bar of a narrow screen (page.css)
-const FINDING = {
-  "aria-label": "Find",
-  title: "Find (Ctrl+K)",
-  "aria-keyshortcuts": "Control+K Meta+K",
-};
+const FINDING = { "aria-label": "Find", title: "Find (Ctrl+K)", "aria-keyshortcuts": "Control+K" };
+const CARD_LETTERS = Object.entries(CARD_KEYS).map(([key, name]) => [
+  key,
+  `${labelOf(name)} of a card`,
+]);
 const SHORTCUTS = {
   "Ctrl K": "Find a task, person, view or command",
   n: "New task",
   "/": "Search",
   "← ↑ ↓ →": "To the first card, and from card to card",
   "Alt ↑ ↓": "Move a card, in manual order",
-  ...Object.fromEntries(
-    Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
-  ),
+  ...Object.fromEntries(CARD_LETTERS),
   [OWN_KEY]: "Assign a card to yourself",
   q: "Show only your tasks on the board, or everybody’s",
   "Ctrl A": "Select the column of a card",
@@ -100,10 +98,7 @@ function MailedLink() {
     event.preventDefault();
     const { value: email } = event.target.elements.email;
     const sent = `If ${email} belongs to a member, a link is on its way. It works once, for 15 minutes.`;
-    await post("/session/link", { email }).then(
-      () => setSaid(sent),
-      (error) => setSaid(faultText(error)),
-    );
+    setSaid(await post("/session/link", { email }).then(() => sent, faultText));
   };
   return html`<form class="stack" onSubmit=${ask}>
     <label class="field">E-mail
@@ -184,8 +179,8 @@ function ProjectView() {
   };
   const drop = async () => {
     const { total } = projectOf(id).stats;
-    if (total && !confirm(`Delete “${project.name}” and its ${count(total, "task")} for good?`))
-      return;
+    const question = `Delete “${project.name}” and its ${count(total, "task")} for good?`;
+    if (total && !confirm(question)) return;
     const leave = () => go({ project: "", view: "" });
     await remove(`/projects/${id}`, { force: "true" }).then(leave, notifyFault);
     await refresh();
@@ -224,17 +219,15 @@ function Account() {
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
     <p>Open it on that device${isMailed && `, or the mail to ${member.email}`}. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
-  const mail = () =>
-    post("/session/link", { email: member.email }).then(
-      () => notify(`A sign-in link was mailed to ${member.email}.`),
-      notifyFault,
-    );
+  const { email } = member;
+  const say = () => notify(`A sign-in link was mailed to ${email}.`);
+  const mail = () => post("/session/link", { email }).then(say, notifyFault);
   const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
   return html`<div class="page stack">
     <section class="panel stack">
       <${Form} operation="update_member" names=${names} base=${member} isChange
-        isFixed=${!isWriter} label="Save changes" onSave=${save} />
-      <p class="dim">${!names.includes("email") && `${member.email}, `}${inWords(member.role)}</p>
+        isFixed=${!isWriter} label="Save changes" draft=${draftOf("your account")} onSave=${save} />
+      <p class="dim">${!names.includes("email") && `E-mail: ${member.email}. `}Role: ${inWords(member.role)}</p>
     </section>
     <section class="panel stack">
       <h2>Another device</h2>
@@ -257,16 +250,11 @@ function Account() {
 
 /** Tell owners and admins how many members mail has not reached. */
 function Unreached() {
-  const [count, setCount] = useState(0);
-  useEffect(
-    () => void get("/webhooks").then(({ mail }) => setCount(mail.unreached), notifyFault),
-    [],
-  );
-  return (
-    count > 0 &&
-    html`<p class="fault">Mail has not reached ${count} of the members. Run
-    ${" "}<code>doctor</code> on the server to see why.</p>`
-  );
+  const [number, setNumber] = useState(0);
+  useLoad(() => get("/webhooks").then(({ mail }) => setNumber(mail.unreached)), []);
+  const text = html`<p class="fault">Mail has not reached ${number} of the members. Run
+    ${" "}<code>doctor</code> on the server to see why.</p>`;
+  return number > 0 && text;
 }
 
 const Webhooks = () => html`<div class="page stack"><${Unreached} />
@@ -385,11 +373,13 @@ function NewProject({ onClose }) {
 }
 
 // An input method takes its own keys, such as the Enter that ends a composition.
-addEventListener(
-  "keydown",
-  (event) => (event.isComposing || event.keyCode === 229) && event.stopPropagation(),
-  true,
-);
+const isComposed = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
+addEventListener("keydown", (event) => isComposed(event) && event.stopPropagation(), true);
+
+// A file that is dropped beside an opened task would replace the page.
+const isFile = ({ dataTransfer }) => dataTransfer.types.includes("Files");
+for (const type of ["dragover", "drop"])
+  addEventListener(type, (event) => isFile(event) && event.preventDefault());
 
 /** Keys that work while you are not typing and no dialog is open. */
 function useKeys(keys) {
@@ -405,8 +395,7 @@ function useKeys(keys) {
       }
       const isText = target.matches?.("input:not([type=checkbox]), textarea");
       if ((ctrlKey || metaKey) && key === "z" && !isText) return undoLatest();
-      const isTyped =
-        target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;
+      const isTyped = target.matches?.(TYPED) || ctrlKey || metaKey || altKey;
       if (isTyped || document.querySelector("dialog[open]")) return;
       const isNowhere = target.matches?.("body, #title, a:not(main *)");
       if (isNowhere && key === "ArrowDown") return stepAmong(event); // to the first

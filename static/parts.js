@@ -3,6 +3,7 @@ import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
 import { stepAmong } from "./place.js";
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { link } from "./store.js";
 import { dateInWords, initials, momentInWords, inWords } from "./words.js";
 
 /** A button; `more` are further attributes. */
@@ -76,6 +77,10 @@ export const ProjectName = ({ project }) =>
 export const Progress = ({ of: name, stats: { done, total } }) =>
   html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
     aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
+
+/** A link to a task, by its number and title; `more` are further attributes. */
+export const TaskLink = ({ task: { number, title }, ...more }) =>
+  html`<a href=${link({ task: number })} ...${more}>#${number} ${title}</a>`;
 
 /** The content of an empty view. */
 export const Empty = ({ text, hint, children }) => html`<div class="empty stack">

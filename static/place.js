@@ -56,6 +56,8 @@ export function showTab(changes) {
   icon.href = icons[unread ? "unread" : "read"];
 }
 
+export const TYPED = "input, textarea, [role=combobox]"; // into what you type letters
+
 /** The letter of a pressed key, whatever the layout and Caps Lock; with Shift, what was typed. */
 export function letterOf({ key, code, shiftKey }) {
   if (shiftKey || key.length > 1) return key;

@@ -98,9 +98,7 @@ function noteOf({ content, ...row }) {
     : { ...row, content: "", whole: content };
 }
 
-const Foreign = ({
-  content,
-}) => html`<p class="dim">A program stores this here; it is not a text.</p>
+const foreignOf = (content) => html`<p class="dim">A program stores this here; it is not a text.</p>
   <pre tabindex="0">${JSON.stringify(content, null, 2)}</pre>`;
 
 /**
@@ -118,9 +116,8 @@ const KINDS = {
     mayAdd: isTeam,
     mayChange: ({ organizer }) => isTeam() && (rights().isAdmin || isMe(organizer)),
     group: ({ starts_at, when }) => (when === "past" ? "Past" : dayHeading(starts_at)),
-    read: (
-      row,
-    ) => html`<p class="facts line">${dayHeading(row.starts_at)} ${KINDS.meetings.facts(row)}</p>
+    read: (row) => html`
+      <p class="facts line">${dayHeading(row.starts_at)} ${KINDS.meetings.facts(row)}</p>
       <${Text} text=${row.description || "No description yet."} />`,
     mayOpen: () => true,
     facts: ({ when, location, project_id, organizer, participants, ...hours }) => html`
@@ -141,9 +138,9 @@ const KINDS = {
     sent: ({ content: text, ...fields }, note) =>
       text === undefined ? fields : { ...fields, content: { ...note?.others, text: text ?? "" } },
     drawn: (field, value, { base }) => html`${field("title")} ${field("project_id")}
-      ${base?.whole ? html`<${Foreign} content=${base.whole} />` : field("content")}`,
+      ${base?.whole ? foreignOf(base.whole) : field("content")}`,
     read: ({ whole, content, project_id }) => html`<${OfProject} id=${project_id} />
-      ${whole ? html`<${Foreign} content=${whole} />` : html`<${Text} text=${content || "No text yet."} />`}`,
+      ${whole ? foreignOf(whole) : html`<${Text} text=${content || "No text yet."} />`}`,
     mayAdd: isTeam,
     mayOpen: () => true,
     mayChange: isTeam,
@@ -382,13 +379,12 @@ export function Records({ of: name, project, onClose }) {
   useStore(deleted);
   const kept = (rows ?? []).filter(isKept);
   const groups = Map.groupBy(kept, (row) => kind.group?.(row) ?? "");
+  const isPart = name === "keys" || project; // of a view, below a heading
   const listOf = ([heading, some]) => html`<section class="stack" key=${heading}>
-    ${heading && html`<h2>${heading}</h2>`}
+    ${heading && html`<${isPart ? "h3" : "h2"}>${heading}<//>`}
     <ul class="rows">${some.map(rowOf)}</ul>
   </section>`;
-  const add =
-    kind.mayAdd() &&
-    button(kind.addWords, () => setEdited({}), name === "keys" || project ? "" : "primary");
+  const add = kind.mayAdd() && button(kind.addWords, () => setEdited({}), isPart ? "" : "primary");
   const shown =
     () => html`<${Dialog} title=${secret.title} onClose=${onClose ?? (() => setSecret(null))}>
     <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>

@@ -8,8 +8,8 @@ import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { inbox, readOf } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
-import { focusCard, focusOn, letterOf, showTab } from "./place.js";
-import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
+import { focusCard, focusOn, letterOf, showTab, TYPED } from "./place.js";
+import { Avatar, button, Dialog, Menu, Moment, TaskLink } from "./parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { rulePairs } from "./repeat.js";
@@ -20,19 +20,8 @@ import { isStuck, labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
-const FIELDS = [
-  "status",
-  "assignee_id",
-  "priority",
-  "project_id",
-  "milestone_id",
-  "labels",
-  "start_date",
-  "due_date",
-  "repeat",
-  "repeat_from",
-  "blocked_by",
-];
+const PROPERTIES = "status assignee_id priority project_id milestone_id labels start_date due_date";
+const FIELDS = `${PROPERTIES} repeat repeat_from blocked_by`.split(" ");
 const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
@@ -86,8 +75,7 @@ async function conflictOf(theirs, fields) {
     <ul>${list}</ul>Save again to replace theirs.`;
 }
 
-const linkTo = ({ number, title }) =>
-  html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
+const linkTo = (task) => html`<p><${TaskLink} ...${{ task }} /></p>`;
 
 /** Set a checkbox of the description, even if somebody else has changed other lines. Return undefined if that failed. */
 async function tickTask(task, take, line, isDone) {
@@ -177,10 +165,8 @@ function Preview({ attachment, words }) {
     download(path).then(show, () => setUrl("")); // the button of the file says why
   }, [path]);
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
-  return (
-    url &&
-    html`<a href=${url} target="_blank" title="Open ${filename}"><img src=${url} alt=${words || filename} /></a>`
-  );
+  const picture = html`<img src=${url} alt=${words || filename} />`;
+  return url && html`<a href=${url} target="_blank" title="Open ${filename}">${picture}</a>`;
 }
 
 /** Return a function that draws a picture that is attached to the task; other pictures stay as typed. */
@@ -263,9 +249,8 @@ function Comment({ comment, isSent, isOpen, picture }) {
       latest.content = content;
       notifyFault(error);
     };
-    return patch(path, latest)
-      .then(refresh)
-      .then(() => true, takeBack);
+    const saved = patch(path, latest).then(refresh);
+    return saved.then(() => true, takeBack);
   };
   const leave = () => setEdited(false);
   const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
@@ -338,10 +323,8 @@ function usePropertyKeys(assignMe) {
     const press = (event) => {
       const { target, ctrlKey, metaKey, altKey } = event;
       const key = letterOf(event);
-      const isTyped = target.closest?.(
-        "input, textarea, [role=combobox], [popover], dialog:not(.task)",
-      );
-      if (isTyped || ctrlKey || metaKey || altKey) return;
+      const isElsewhere = target.closest?.(`${TYPED}, [popover], dialog:not(.task)`);
+      if (isElsewhere || ctrlKey || metaKey || altKey) return;
       if (key === OWN_KEY && isTeam()) return assignMe.current();
       const field = document.querySelector(`.task [name="${CARD_KEYS[key]}"]:not(:disabled)`);
       const place = key === "c" ? composer() : field;
@@ -412,16 +395,13 @@ export function TaskDialog({ name }) {
     return loaded && concerns(loaded.task.id) && load(has("comment")).catch(gone);
   });
   const attachments = loaded?.task.attachments;
-  const picture = useMemo(
-    () => attachments && pictureOf(attachments),
-    [JSON.stringify(attachments)],
-  );
+  const files = JSON.stringify(attachments);
+  const picture = useMemo(() => attachments && pictureOf(attachments), [files]);
   if (!loaded) return null;
   const { task, comments } = loaded;
   const { id } = task;
   const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
-  const said = (comment) =>
-    setLoaded((shown) => ({ ...shown, comments: [...shown.comments, comment] }));
+  const said = (one) => setLoaded((shown) => ({ ...shown, comments: [...shown.comments, one] }));
   const add = (files) => attach(id, files);
   /** Attach pasted or dropped files, and insert pictures at the caret. */
   const receive = (event, { files }) => {
@@ -429,11 +409,9 @@ export function TaskDialog({ name }) {
     event.preventDefault();
     if (!isTeam()) return notify("Only the team attaches files.");
     const some = [...files].map(named);
-    const shown = some
-      .filter(({ type }) => PICTURES.includes(type))
-      .map(({ name }) => `![](${encodeURI(name)})`);
-    if (event.target.matches("textarea:not(.heading)") && shown.length)
-      insert(event.target, shown.join("\n"));
+    const pictures = some.filter(({ type }) => PICTURES.includes(type));
+    const shown = pictures.map(({ name }) => `![](${encodeURI(name)})`).join("\n");
+    if (event.target.matches("textarea:not(.heading)") && shown) insert(event.target, shown);
     add(some);
   };
   /** Office programs give a picture beside the text that was copied; the text is meant. */
@@ -448,14 +426,11 @@ export function TaskDialog({ name }) {
   const accept = () => act(() => move("done").then(() => focusOn("comments-title")));
   const sendBack = () => act(() => move("todo").then(() => setReturning(false)));
   const drop = () => {
-    removeLater(id, `/tasks/${id}`, ["Deleted", `“${task.title}”`], () =>
-      draftsOf(id).forEach(dropDraft),
-    );
+    const done = () => draftsOf(id).forEach(dropDraft);
+    removeLater(id, `/tasks/${id}`, ["Deleted", `“${task.title}”`], done);
     close();
   };
-  const gone = html`<p class="fault" role="alert">
-    This task was deleted meanwhile. You can still copy what you typed.
-  </p>`;
+  const gone = html`<p class="fault" role="alert">This task was deleted meanwhile. You can still copy what you typed.</p>`;
   const copy = async () => {
     setMenu(null);
     await navigator.clipboard.writeText(location.href);

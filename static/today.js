@@ -6,7 +6,7 @@ import { Form } from "./forms.js";
 import { isNews, loadInbox } from "./inbox.js";
 import { Mentions } from "./mentions.js";
 import { AGAIN, notify, notifyFault, useLoad } from "./notices.js";
-import { Avatar, button, Empty, Moment, Priority, ProjectName } from "./parts.js";
+import { Avatar, button, Empty, Moment, Priority, ProjectName, TaskLink } from "./parts.js";
 import { focusCard, focusOn, stepAmong, titles } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { isFollowing, onRefresh, useRefresh } from "./refresh.js";
@@ -27,10 +27,8 @@ const LISTS = {
 const today = new Store(null);
 /** Acts that those lists do not show yet; `isLeft` means that an act can no longer be undone. */
 const acts = new Store([]);
-export const loadToday = latestOf(
-  () => get("/today"),
-  (lists) => today.replace(lists),
-);
+const take = (lists) => today.replace(lists);
+export const loadToday = latestOf(() => get("/today"), take);
 /** Whether Today lists anything. */
 export const hasEntries = () => Object.values(today.value ?? {}).flat().length > 0;
 export const forgetToday = () => [today.replace(null), acts.replace([])];
@@ -45,15 +43,10 @@ const comment = ({ id, task, body }) => post(`/tasks/${task.id}/comments`, body,
 const sendBack = (act) => comment(act).then(() => move(act.task, "todo")); // the reason first
 const read = ({ task }) => post("/inbox/read", { task_id: task.id });
 const snooze = ({ task, until }) => post("/inbox/snooze", { task_id: task.id, until });
+const MISSING = "What is missing?";
 const ACTS = {
   accept: { words: "Accept", said: "Accepted", isOfTeam: true, send: complete },
-  back: {
-    words: "Send back",
-    said: "Sent back",
-    isOfTeam: true,
-    ask: "What is missing?",
-    send: sendBack,
-  },
+  back: { words: "Send back", said: "Sent back", isOfTeam: true, ask: MISSING, send: sendBack },
   reply: { words: "Reply", said: "Replied to", ask: "Your reply", send: comment },
   done: { words: "Done", said: "Completed", isOfTeam: true, send: complete },
   read: { words: "Done", said: "Read", send: read },
@@ -180,13 +173,10 @@ const meetingOf = (meeting) => html`<li key=${meeting.id} class="row line">
   <a class="grow" href=${viewLink("meetings")}>${meeting.title}</a> <span class="dim">${meeting.location}</span>
 </li>`;
 
-const workOf = ({
-  task,
-  comment: said,
-}) => html`<li key=${task.id} class="entry row"><div class="stack">
-  <div><b>${memberName(task.assignee_id)}</b> <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
+const workOf = ({ task, comment }) => html`<li key=${task.id} class="entry row"><div class="stack">
+  <div><b>${memberName(task.assignee_id)}</b> <${TaskLink} ...${{ task }} />
     ${task.claimed_until && html` <span class="dim">claimed until <${Moment} at=${task.claimed_until} /></span>`}</div>
-  ${said && saidOf(said)}
+  ${comment && saidOf(comment)}
 </div></li>`;
 
 const section = (title, rows) =>
@@ -202,13 +192,8 @@ function concernsToday({ tasks, concerns, has, inbox }) {
   const mayCome = ({ assignee_id, due_date, status }) =>
     status === "in_progress" || (due_date && isMe({ id: assignee_id }));
   const isOther = has("project") || has("meeting") || isNews(inbox);
-  return (
-    isOther ||
-    tasks.some(mayCome) ||
-    Object.values(today.value ?? {})
-      .flat()
-      .some(isShown)
-  );
+  const shown = Object.values(today.value ?? {}).flat();
+  return isOther || tasks.some(mayCome) || shown.some(isShown);
 }
 
 export function Today() {

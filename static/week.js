@@ -23,7 +23,7 @@ const milestoneLine = ({ title, stats, closed_at, due_date }) =>
 /** A list of the tasks of each person. */
 function personLines(tasks) {
   const ofPerson = ({ assignee_id }) => (assignee_id ? memberName(assignee_id) : "Nobody");
-  const linesOf = ([name, some]) => [`* ${plain(name)}: ${some.length}`, ...some.map(taskLine)];
+  const linesOf = ([name, some]) => [`* **${plain(name)}**: ${some.length}`, ...some.map(taskLine)];
   return [...Map.groupBy(tasks, ofPerson)].flatMap(linesOf);
 }
 
@@ -56,14 +56,10 @@ async function reportOf(project_id, week) {
   };
   const figures = `${done.length} done, ${opened - openedAfter} new, ${late.length} late`;
   const title = plain(projectOf(project_id)?.name ?? "All projects");
-  return [
-    `# ${title}, week of ${dateInWords(`${from}T12:00Z`, "")}\n\n${figures}`,
-    ...Object.entries(sections).map(
-      ([name, lines]) => lines.length && [`## ${name}`, "", ...lines].join("\n"),
-    ),
-  ]
-    .filter(Boolean)
-    .join("\n\n");
+  const head = `# ${title}, week of ${dateInWords(`${from}T12:00Z`, "")}\n\n${figures}`;
+  const listed = Object.entries(sections).filter(([, lines]) => lines.length);
+  const listOf = ([name, lines]) => `## ${name}\n\n${lines.join("\n")}`;
+  return [head, ...listed.map(listOf)].join("\n\n");
 }
 
 export function Week() {

@@ -30,6 +30,7 @@ const LABELS = {
   repeat: "Repeats",
   repeat_from: "Counts from",
   project_ids: "Sees",
+  q: "Search",
 };
 
 /** Whether agents have tried a task so often that a person has to help. */
@@ -144,12 +145,10 @@ export const dateInWords = (instant, at) => dayInWords(dayOf(instant), dayOf(at)
 /** A day of the workspace in words, with its weekday: Tomorrow, Fri 4 Dec. */
 export const dayInWeek = (day, at) => capital(dayInWords(day, dayOf(at), withWeekday));
 
-const MONTHS = Array.from({ length: 12 }, (_, at) =>
-  dayFormat({ month: "long" }).formatToParts(Date.UTC(2026, at, 1)),
-);
-const monthNames = MONTHS.map((parts) =>
-  foldedText(parts.find(({ type }) => type === "month").value),
-);
+const monthNames = Array.from({ length: 12 }, (_, at) => {
+  const parts = dayFormat({ month: "long" }).formatToParts(Date.UTC(2026, at, 1));
+  return foldedText(parts.find(({ type }) => type === "month").value);
+});
 const UNITS = { d: 1, w: 7 };
 
 /** The day that `12`, `12 dec`, `12.12.`, `2026-12-12`, `5 days` or `3 weeks` means, in the future; else "". */

@@ -355,7 +355,7 @@ def test_of_several_none_is_changed_if_somebody_has_changed_one(board, owner, pr
 def test_more_cards_than_one_request_may_change_are_changed_and_put_back_together(board, owner, project):
     for number in range(101):
         owner.make_task(project, title=f"Task {number}")
-    ui.refresh(board)
+    board.reload()
     ui.press(ui.column(board, "To do"), "Show more")
     expect(titles(board)).to_have_count(101)
     titles(board).first.press("Control+a")
