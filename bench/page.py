@@ -1,6 +1,7 @@
-"""The page in Chromium: what a first load, a change by another person and an idle tab cost the server."""
+"""The page in Chromium: what a first load, changes by others and an idle tab cost the server and the browser."""
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,11 @@ LOADS = 5  # of each view, each with an empty cache
 CHANGES = 20  # in each view
 PACE = 0.6  # seconds from one change to the next
 IDLE = 60  # seconds
-FIRST_LOAD = {"requests": None, "KiB": 250, "CPU ms": 100}
+CARDS = 828  # in one column
+HOUR = 600  # changes by others
+FIRST_LOAD = {"requests": 40, "KiB": 200, "CPU ms": 100}
 CHANGE = {"requests": 3, "KiB": None, "CPU ms": 6}
+LONGEST_MS, HEAP_MB = 100, 1  # a task of the browser; what an hour adds
 IDLE_MINUTE = {"requests": None, "KiB": None, "CPU ms": 60}
 MISSING = "" if CHROMIUM else "Chromium is not installed"
 
@@ -94,8 +98,10 @@ def table(bench: Any) -> None:
         rows = first_loads(workspace, browser, views)
         rows += changes(workspace, browser, views, other, project)
         rows.append(idle(workspace, browser))
+        work = long_column(workspace, browser, project) + [hour(workspace, browser, other, project)]
         browser.close()
     bench.write(markdown(f"The page, {bench.options.tasks} tasks", ["what", *FIRST_LOAD], rows))
+    bench.write(markdown("The browser", ["what", "longest task, ms", "seconds", "cards", "heap, MB"], work))
 
 
 def first_loads(workspace: Workspace, browser: Any, views: dict[str, str]) -> list[list[str]]:
@@ -168,3 +174,81 @@ def idle(workspace: Workspace, browser: Any) -> list[str]:
     with meter.measuring(tab):
         tab.pass_time(IDLE)
     return meter.row("an idle tab, a minute", IDLE / 60, IDLE_MINUTE, alone.cpu)
+
+
+WATCH = """new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest ?? 0, duration);
+}).observe({ type: "longtask" })"""
+
+
+def long_column(workspace: Workspace, browser: Any, project: str) -> list[list[str]]:
+    """Do with a column of many cards what people do, and return the longest task of the browser for each."""
+    page = Tab(browser, workspace.server.base, f"#project={project}").page
+    page.evaluate(WATCH)
+    cards, toolbar = page.locator("[data-status=todo] .card"), page.get_by_role("toolbar")
+
+    def scroll() -> None:
+        while (shown := cards.count()) < CARDS and page.locator("[data-status=todo] .more").count():
+            page.locator("[data-status=todo]").evaluate("(one) => one.scrollTo(0, one.scrollHeight)")
+            cards.nth(shown).wait_for(state="attached")
+
+    def select() -> None:
+        cards.nth(5).locator(".title").press("x")
+        toolbar.wait_for()
+
+    def move() -> None:
+        cards.nth(7).locator(".title").press("s")
+        page.keyboard.type("review")
+        page.keyboard.press("Enter")
+        page.locator("[data-status=review] :focus").wait_for()
+
+    def open_task() -> None:
+        cards.nth(9).locator(".title").click()
+        page.locator(".task-body[aria-busy=false]").wait_for()
+        page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="detached")
+
+    def select_all() -> None:
+        cards.first.locator(".title").press("Control+a")
+        toolbar.get_by_text(re.compile("[0-9]{3} selected")).wait_for()
+        page.keyboard.press("Escape")
+
+    rows = []
+    for name, act in {
+        "scroll a column to its end": scroll,
+        "select a card by a key": select,
+        "move a card by keys": move,
+        "open and close a task": open_task,
+        "select the column": select_all,
+    }.items():
+        page.evaluate("window.longest = 0")
+        begun = time.monotonic()
+        act()
+        page.wait_for_timeout(PACE * 1000)  # for what follows
+        longest = page.evaluate("window.longest")
+        seconds = f"{time.monotonic() - begun - PACE:.1f}"
+        rows.append([name, at_most(longest, LONGEST_MS), seconds, str(cards.count()), ""])
+    page.context.close()
+    return rows
+
+
+def hour(workspace: Workspace, browser: Any, other: Client, project: str) -> list[str]:
+    """Return how much the heap of a tab grows by as many changes as others make in an hour."""
+    tab = Tab(browser, workspace.server.base, f"#project={project}")
+    network = tab.page.context.new_cdp_session(tab.page)
+    first = other.data(other.get("/tasks", project_id=project, status="todo", sort="rank", limit=1))
+    move = mover(other, first["tasks"][0]["id"])
+
+    def heap() -> float:
+        tab.pass_time(2 * PACE)
+        network.send("HeapProfiler.collectGarbage")
+        return network.send("Runtime.getHeapUsage")["usedSize"] / 1e6
+
+    sizes = []
+    for _ in range(2):  # the first half fills what is kept
+        for _ in range(HOUR // 2):
+            move()
+            tab.pass_time(0.05)
+        sizes.append(heap())
+    tab.page.context.close()
+    return [f"{HOUR} changes by others", "", "", "", at_most(sizes[1] - sizes[0], HEAP_MB)]

@@ -82,11 +82,19 @@ function Card({ task, unsent, unread, selected, open }) {
   </li>`;
 }
 
-/** Some cards of a column. They are drawn again only when something that they show has changed. */
-function Chunk({ tasks, ...context }) {
-  const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${context} />`;
-  const list = () => html`<ul>${tasks.filter(isKept).map(cardOf)}</ul>`;
-  return useMemo(list, [tasks, ...Object.values(context)]);
+/**
+ * Some cards of a column. They are drawn again only when something that they show has changed; while the browser skips
+ * them, as they are out of sight, only when the tasks have.
+ */
+function Chunk({ tasks, gone, ...context }) {
+  const [isSkipped, setSkipped] = useState(false);
+  const shown = useRef(context);
+  if (!isSkipped) shown.current = context;
+  const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${shown.current} />`;
+  const look = ({ skipped }) => setSkipped(skipped);
+  const list = () =>
+    html`<ul onContentVisibilityAutoStateChange=${look}>${tasks.filter(isKept).map(cardOf)}</ul>`;
+  return useMemo(list, [tasks, gone, ...Object.values(shown.current)]);
 }
 
 /** The end of a column. Scrolling there loads more tasks. */
@@ -164,10 +172,11 @@ function ColumnView({ column, isOver, ...context }) {
   const isFolded = useStore(folded).includes(column.status);
   const about = `${isFolded ? "Unfold" : "Fold"} ${column.title}`;
   const more = { "aria-label": about, title: about, "aria-expanded": String(!isFolded) };
-  const selectedOf = (chunk) =>
-    context.selected.filter((id) => chunk.some((task) => task.id === id)).join(" ");
-  const cardsOf = (tasks, at) =>
-    html`<${Chunk} key=${at} ...${{ ...context, tasks, selected: selectedOf(tasks) }} />`;
+  const marked = new Set(context.selected);
+  const cardsOf = (tasks) => {
+    const selected = tasks.flatMap(({ id }) => (marked.has(id) ? id : [])).join(" ");
+    return html`<${Chunk} key=${tasks[0].id} ...${{ ...context, tasks, selected }} />`;
+  };
   return html`<section ref=${useScroll(column.scrolled)} class="column ${isOver ? "over" : ""} ${isFolded ? "folded" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
     <div class="top line">

@@ -1,6 +1,6 @@
 // Changes tasks, and shows the result before the server has answered; keeps the selection.
 import { changeTask, isEqual, patch, serverTime } from "./api.js";
-import { ANSWER_MOST, columns, showAt, shownTask } from "./columns.js";
+import { ANSWER_MOST, columns, showAt, shownTask, shownTasks } from "./columns.js";
 import { isKept } from "./deletions.js";
 import { valueInWords } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
@@ -19,8 +19,10 @@ export const announced = new Store("");
 
 export const selection = new Store([]); // ids, the latest last
 
-export const selectedTasks = () =>
-  selection.value.map(shownTask).filter((task) => task && isKept(task));
+export function selectedTasks() {
+  const shown = new Map(shownTasks().map((task) => [task.id, task]));
+  return selection.value.map((id) => shown.get(id)).filter((task) => task && isKept(task));
+}
 
 function select(ids) {
   selection.replace(ids);

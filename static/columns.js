@@ -62,14 +62,19 @@ function queryOf(status) {
 
 const EMPTY = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false, isBusy: true };
 
-/** The tasks in chunks. A chunk without changes stays the same object. */
+/** The tasks in chunks, which begin where they began before. A chunk without changes stays the same object. */
 function chunksOf(tasks, before) {
-  const count = Math.ceil(tasks.length / CHUNK);
-  const chunkAt = (at) => tasks.slice(at * CHUNK, (at + 1) * CHUNK);
+  const known = new Map(before.map((chunk) => [chunk[0].id, chunk]));
+  const chunks = [];
+  for (const task of tasks) {
+    const isFull = !chunks.length || chunks.at(-1).length >= CHUNK;
+    if (isFull || known.has(task.id)) chunks.push([task]);
+    else chunks.at(-1).push(task);
+  }
   const isSame = (chunk, old) =>
     old?.length === chunk.length && chunk.every((task, place) => task === old[place]);
-  const kept = (chunk, at) => (isSame(chunk, before[at]) ? before[at] : chunk);
-  return Array.from({ length: count }, (_, at) => kept(chunkAt(at), at));
+  const kept = (chunk) => (isSame(chunk, known.get(chunk[0].id)) ? known.get(chunk[0].id) : chunk);
+  return chunks.map(kept);
 }
 
 /** Tasks, followed by the `others` that are not among them. */
@@ -147,7 +152,7 @@ class Column extends Store {
     const known = new Map(this.value.tasks.map((task) => [task.id, task]));
     const keep = (task) => {
       const old = known.get(task.id);
-      return isEqual(old, task) ? old : task;
+      return old === task || isEqual(old, task) ? old : task;
     };
     const kept = tasks.map(keep); // unchanged tasks are not drawn again
     const hasMore = !total_exact || kept.length < total;
@@ -239,7 +244,7 @@ async function loadTogether(some) {
   }
   const results = await Promise.allSettled(loads);
   for (const column of some) column.loads -= 1;
-  const before = columns.flatMap((column) => column.value.tasks);
+  const before = shownTasks();
   for (const { value: show } of results) show?.();
   showAt(...before.filter(({ id, version }) => version > shownTask(id)?.version)); // changed meanwhile
   const failed = results.find(({ status }) => status === "rejected");
@@ -254,10 +259,9 @@ export async function loadBoard() {
   await loadTogether(columns);
 }
 
+export const shownTasks = () => columns.flatMap((column) => column.value.tasks);
 export const shownTask = (name) =>
-  columns
-    .flatMap((column) => column.value.tasks)
-    .find(({ id, number }) => id === name || String(number) === name);
+  shownTasks().find(({ id, number }) => id === name || String(number) === name);
 
 /** Add the number of comments, which /changes does not return, to changed tasks and to those with a new comment. */
 async function counted(tasks, changes) {

@@ -1,4 +1,4 @@
-// The calendar: open tasks by due date, and meetings, of a month or a week; yours or those of a project.
+// The calendar: open tasks by due date, and meetings, of a month or week, yours or a project’s.
 import { pressKey, useMenu } from "./actions.js";
 import { get, serverTime } from "./api.js";
 import { changeTasks } from "./changes.js";
