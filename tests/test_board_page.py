@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import struct
 import threading
 import time
 
@@ -696,6 +697,11 @@ def test_the_page_can_be_installed_and_has_an_icon(board, server):
     manifest = board.evaluate(asked)
     assert (manifest["start_url"], manifest["display"]) == ("../../", "standalone")
     icon = requests.get(f"{server.base}/static/x/{manifest['icons'][0]['src']}", timeout=PATIENCE)
+    at_home = requests.get(
+        board.locator("link[rel=apple-touch-icon]").evaluate("link => link.href"), timeout=PATIENCE
+    )
+    assert at_home.headers["Content-Type"] == "image/png"
+    assert at_home.content[16:24] == struct.pack(">II", 180, 180)  # iOS takes no SVG
     assert icon.headers["Content-Type"].startswith("image/svg+xml")
     colours = board.locator("meta[name=theme-color]").evaluate_all("all => all.map((one) => one.content)")
     tokens = re.search(r"--page: light-dark\((.*?), (.*?)\)", (ROOT / "static" / "page.css").read_text())
@@ -867,6 +873,29 @@ def test_keys_select_a_column_and_show_only_your_own_tasks(board, owner, project
     expect(board.locator(".card .title")).to_have_count(3)
 
 
+@pytest.mark.parametrize(
+    ("address", "file", "words"),
+    [
+        ("#view=mine", "tasks", "Walk"),
+        ("#view=month", "meetings", "Walk"),
+        ("#view=activity", "activity", "#1 Walk"),
+    ],
+)
+def test_a_view_that_failed_to_load_is_loaded_again_soon(sign_in, owner, join, project, address, file, words):
+    walker = join()
+    due = owner.read("/context")["system"]["current_time"][:10]
+    task = owner.make_task(project, title="Walk", assignee_id=walker.member["id"], due_date=due)
+    page = sign_in(walker.key, "#view=people")
+    page.route(f"**/{file}?*", lambda route: route.abort())
+    page.route(f"**/{file}", lambda route: route.abort())
+    ui.show(page, address)
+    expect(ui.fault(page)).to_contain_text("The server cannot be reached.")
+    page.unroute_all()
+    name = words.replace("#1", f"#{task['number']}")
+    expect(ui.link(page, name).first).to_be_visible(timeout=8000)
+    expect(ui.fault(page).locator(".notice")).to_have_count(0)
+
+
 def test_a_board_that_failed_to_load_is_loaded_again_soon(board, owner, project):
     other = owner.make_project(name="Elsewhere")
     owner.make_task(other, title="Walk")
@@ -876,3 +905,45 @@ def test_a_board_that_failed_to_load_is_loaded_again_soon(board, owner, project)
     board.unroute("**/tasks?*")
     expect(ui.card(board, "Walk")).to_be_visible(timeout=8000)
     expect(ui.fault(board).locator(".notice")).to_have_count(0)
+
+
+def test_a_page_that_may_store_nothing_says_so(browser, server):
+    page = browser.new_page()
+    refuse = "{ get() { throw new DOMException('denied', 'SecurityError'); } }"
+    page.add_init_script(f"Object.defineProperty(window, 'localStorage', {refuse})")
+    page.goto(server.base)
+    expect(page.get_by_text("Allow cookies and storage")).to_be_visible()
+    page.close()
+
+
+def test_quick_titles_and_the_account_are_kept_as_drafts(board):
+    board.get_by_label("New task in To do").fill("Half a ti")
+    ui.show(board, "#view=account")
+    board.get_by_label("Phone").fill("+1")
+    board.reload()
+    expect(board.get_by_label("Phone")).to_have_value("+1")
+    board.go_back()
+    expect(board.get_by_label("New task in To do")).to_have_value("Half a ti")
+
+
+def test_a_file_that_is_dropped_beside_a_task_replaces_nothing(board):
+    script = """(element) => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File(["x"], "x.txt"));
+        const more = { bubbles: true, cancelable: true, dataTransfer };
+        return element.dispatchEvent(new DragEvent("drop", more));
+    }"""
+    assert board.locator("#board").evaluate(script) is False  # the browser does not open it
+
+
+def test_a_printed_column_that_goes_on_says_so(board, owner, project):
+    for number in range(21):
+        owner.make_task(project, title=f"Task {number}")
+    board.route("**/tasks?*offset=20&*", lambda route: None)  # a printer does not wait for more
+    board.reload()
+    expect(ui.column(board, "To do").get_by_role("button", name="Show more")).to_be_attached()
+    board.emulate_media(media="print")
+    more = board.locator(".more")
+    expect(more).to_be_visible()
+    assert more.evaluate("(one) => getComputedStyle(one, '::after').content") == '": not printed"'
+    expect(ui.column(board, "To do").get_by_role("button", name="Fold To do")).not_to_be_visible()
