@@ -358,7 +358,8 @@ def test_projects_that_are_made_one_after_another_have_colours_far_apart(sign_in
     assert min(abs(one - other) for one, other in ((first, second), (second, third), (first, third))) > 80
 
 
-def test_a_notice_stays_for_some_seconds_and_while_it_has_the_focus_or_the_pointer(board, owner, project):
+def test_a_notice_stays_for_some_seconds_and_while_it_has_the_focus_or_the_pointer(sign_in, owner, project):
+    board = sign_in(address=f"#project={project['id']}", color_scheme="light")  # whose clock stays
     owner.make_task(project, title="Walk")
     ui.refresh(board, "Walk")
     board.clock.install()

@@ -386,7 +386,8 @@ def test_of_an_opened_task_nothing_else_is_printed(board, owner, project):
     expect(board.locator("main")).to_be_hidden()
 
 
-def test_a_task_is_deleted_with_what_was_typed_into_it(board, owner, project):
+def test_a_task_is_deleted_with_what_was_typed_into_it(sign_in, owner, project):
+    board = sign_in(address=f"#project={project['id']}", color_scheme="light")  # whose clock stays
     task = owner.make_task(project, title="Superfluous")
     dialog = ui.opened(board, "Superfluous")
     dialog.get_by_label("New comment").fill("Never mind")
@@ -506,7 +507,8 @@ def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, 
 # With others
 
 
-def test_what_someone_else_does_is_shown_and_what_is_typed_stays(board, owner, project):
+def test_what_someone_else_does_is_shown_and_what_is_typed_stays(sign_in, owner, project):
+    board = sign_in(address=f"#project={project['id']}", color_scheme="light")  # whose clock stays
     task, other = (owner.make_task(project, title=title) for title in ("Shared", "Doomed"))
     dialog = ui.opened(board, "Shared")
     text = dialog.get_by_label("New comment")
