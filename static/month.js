@@ -13,7 +13,7 @@ import { pauseRefresh, useRefresh } from "./refresh.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
 import { dayAfter, dayInWeek, dayMeant, dayOf, localTimeOf, mondayOf } from "./words.js";
 import { monthAfter, monthInWords, timeOf } from "./words.js";
-import { isClient, isTeam, projectOf, projectsThatAre, workspace } from "./workspace.js";
+import { isClient, isMe, isTeam, projectOf, projectsThatAre, workspace } from "./workspace.js";
 
 const SPANS = Object.entries({ "": "Month", week: "Week" });
 const SHIFTS = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -7, ArrowDown: 7 }; // days
@@ -42,19 +42,25 @@ export function Month({ onNewTask }) {
   const [open, menu] = useMenu({ find });
   useStore(workspace);
   useStore(deleted);
-  const load = async (has = () => true) => {
+  const load = async (ofTasks = true, ofMeetings = true) => {
     const asked = place.current;
     const mine = { archived: "false", assignee_id: isClient() ? undefined : "me" };
     const span = { due_since: days[0], due_before: dayAfter(days.at(-1), 1), sort: "due_date" };
     const query = { ...span, status: "open", ...(project ? { project_id: project } : mine) };
     const [due, met] = await Promise.all([
-      has("task") || has("project") ? getTasks(query) : tasks,
-      has("meeting") ? get("/meetings") : { meetings },
+      ofTasks ? getTasks(query) : tasks,
+      ofMeetings ? get("/meetings") : { meetings },
     ]);
     if (asked === place.current) setShown({ place: asked, tasks: due, ...met });
   };
   useLoad(() => load(), [place.current]);
-  useRefresh(({ has }) => ["task", "project", "meeting"].some(has) && load(has));
+  const mayCome = ({ project_id, assignee_id }) =>
+    project ? project_id === project : isClient() || isMe({ id: assignee_id });
+  useRefresh(({ has, concerns, tasks: changed }) => {
+    const isShown = tasks.some(({ id }) => concerns(id));
+    const ofTasks = isShown || has("project") || changed.some(mayCome);
+    return (ofTasks || has("meeting")) && load(ofTasks, has("meeting"));
+  });
   const isBusy = shown.place !== place.current;
   useEffect(() => {
     if (!isBusy && document.activeElement === document.body) placesIn(day)[0]?.focus();

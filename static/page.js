@@ -1,5 +1,5 @@
 // The page: signing in, the frame around the views, and the keyboard.
-import { create, get, patch, post, remove, serverTime } from "./api.js";
+import { CallError, create, get, patch, post, remove, serverTime } from "./api.js";
 import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { Board } from "./board.js";
 import { clearSelection } from "./changes.js";
@@ -58,8 +58,9 @@ const SHORTCUTS = {
 function lazy(name, load) {
   let View = null;
   return function Lazy(props) {
-    const [, setLoaded] = useState(Boolean(View));
-    useLoad(async () => setLoaded(Boolean((View ??= (await load())[name]))), []);
+    const [, setLoaded] = useState(View !== null);
+    const away = () => Promise.reject(new CallError(0, "The server cannot be reached"));
+    useLoad(async () => setLoaded((View ??= (await load().catch(away))[name]) !== null), []);
     return View && html`<${View} ...${props} />`;
   };
 }
@@ -68,25 +69,22 @@ const Month = lazy("Month", () => import("./month.js"));
 const Week = lazy("Week", () => import("./week.js"));
 if (matchMedia("(any-pointer: coarse)").matches) import("./touch.js");
 
-/** Load what the address shows, unless it changes meanwhile. */
-async function loadView() {
-  const load = { "": loadBoard, today: loadToday }[address.value.view ?? ""];
-  const shown = link({ task: "" });
-  await (load && loadUntil(load, () => link({ task: "" }) === shown));
-}
-
 /**
  * Load everything at the same time: on a slow network, requests one after another would add up. Begin with Today if the
- * address names no view; for clients for whom nothing waits, with the board.
+ * address names no view; for clients for whom nothing waits, with the board. If only the view fails to load, changes
+ * are followed nevertheless.
  */
 async function start() {
   const begun = serverTime();
   const isNamed = location.href.includes("#") || sessionStorage.getItem("place");
   if (!isNamed) go({ view: "today" }, { replace: true });
-  const loads = [loadSession().then(returnToPlace), loadWorkspace(), loadInbox(), loadView()];
-  await Promise.all(loads);
+  const shown = link({ task: "" });
+  const load = { "": loadBoard, today: loadToday }[address.value.view ?? ""] ?? (async () => null);
+  const loaded = load().catch((error) => error);
+  await Promise.all([loadSession().then(returnToPlace), loadWorkspace(), loadInbox(), loaded]);
   if (!isNamed && isClient() && !hasEntries()) go({ view: "" }, { replace: true });
   startRefresh(begun);
+  if ((await loaded) instanceof Error) loadUntil(load, () => link({ task: "" }) === shown);
 }
 
 const begin = () => loadUntil(start);
