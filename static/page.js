@@ -64,9 +64,9 @@ function lazy(name, load) {
     return View && html`<${View} ...${props} />`;
   };
 }
-const Records = lazy("Records", () => import("./records.js"));
-const Month = lazy("Month", () => import("./month.js"));
-const Week = lazy("Week", () => import("./week.js"));
+const RecordList = lazy("Records", () => import("./records.js"));
+const Calendar = lazy("Month", () => import("./month.js"));
+const Report = lazy("Week", () => import("./week.js"));
 if (matchMedia("(any-pointer: coarse)").matches) import("./touch.js");
 
 /**
@@ -195,7 +195,7 @@ function ProjectView() {
       ${isTeam() && buttons}
     </section>
     <h2>Milestones</h2>
-    <${Records} of="milestones" project=${id} />
+    <${RecordList} of="milestones" project=${id} />
   </div>`;
 }
 
@@ -242,7 +242,7 @@ function Account() {
       ${calendar && html`<${Copyable} label="Link for a calendar" text=${calendar.url} />`}
     </section>
     <h2>Keys and sessions</h2>
-    <${Records} of="keys" key=${calendar?.url} />
+    <${RecordList} of="keys" key=${calendar?.url} />
   </div>`;
 }
 
@@ -256,13 +256,13 @@ function Unreached() {
 }
 
 const Webhooks = () => html`<div class="page stack"><${Unreached} />
-  <${Records} of="webhooks" /><h2>Deliveries that failed</h2><${Records} of="deliveries" />
+  <${RecordList} of="webhooks" /><h2>Deliveries that failed</h2><${RecordList} of="deliveries" />
 </div>`;
 
-const list = (name) => () => html`<div class="page"><${Records} of=${name} /></div>`;
+const list = (name) => () => html`<div class="page"><${RecordList} of=${name} /></div>`;
 
-const People = () => html`<div class="page stack"><${Records} of="members" />
-  ${rights().isAdmin && html`<details><summary>Other people’s keys and sessions</summary><${Records} of="others" /></details>`}
+const People = () => html`<div class="page stack"><${RecordList} of="members" />
+  ${rights().isAdmin && html`<details><summary>Other people’s keys and sessions</summary><${RecordList} of="others" /></details>`}
 </div>`;
 
 /** The views by their name in the address. */
@@ -271,12 +271,12 @@ const VIEWS = {
   mine: { title: "My tasks", view: Mine },
   "": { title: "Board" },
   inbox: { title: "Inbox", view: Inbox },
-  month: { title: "Calendar", view: Month },
+  month: { title: "Calendar", view: Calendar },
   activity: { title: "Activity", view: Activity },
   meetings: { title: "Meetings", view: list("meetings") },
   whiteboards: { title: "Notes", view: list("whiteboards") },
   people: { title: "People", view: People },
-  week: { title: "Week", view: Week },
+  week: { title: "Week", view: Report },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
   webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
@@ -467,13 +467,13 @@ function Workspace() {
         ${!view && html`<button type="button" class="narrow icon" popovertarget="sheet" aria-label="Projects">▾</button>`}
         ${project && (!view || view === ProjectView) && other}
       </div>
-      ${(!view || [Today, Mine, Month].includes(view)) && isTeam() && isKnown && project?.status !== "archived" && add()}
+      ${(!view || [Today, Mine, Calendar].includes(view)) && isTeam() && isKnown && project?.status !== "archived" && add()}
       <${view ?? Board} onNewTask=${newTask} />
     </main>
     ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
     ${dialog.isTask && html`<${NewTask} due_date=${dialog.due_date} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
-    ${["members", "meetings"].includes(dialog) && html`<${Records} of=${dialog} onClose=${close} />`}
+    ${["members", "meetings"].includes(dialog) && html`<${RecordList} of=${dialog} onClose=${close} />`}
     ${dialog === "find" && html`<${Find} views=${shownViews()} ...${{ commands }} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}
   </div>`;

@@ -683,11 +683,11 @@ def test_the_activity_tells_what_was_deleted_with_its_number(sign_in, owner, pro
     owner.delete(f"/tasks/{task['id']}")
     page = sign_in(address="#view=activity")
     entries = page.locator("li.entry")
-    expect(entries.filter(has_text=f"created {task['title']} #{task['number']}")).to_have_count(1)
+    expect(entries.filter(has_text=f"created #{task['number']} {task['title']}")).to_have_count(1)
     page.get_by_label("Kind").click()
     page.get_by_role("option", name="Deleted").click()
     expect(entries.filter(has_text="created")).to_have_count(0)
-    expect(entries.first).to_contain_text(f"deleted {task['title']} #{task['number']}")
+    expect(entries.first).to_contain_text(f"deleted #{task['number']} {task['title']}")
 
 
 # How it is served
@@ -798,7 +798,7 @@ def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, serve
     task = owner.make_task(project, title="Price list")
     page = sign_in(address=f"#project={project['id']}&q=price")
     ui.view(page, "Activity")
-    ui.link(page, f"Price list #{task['number']}").click()
+    ui.link(page, f"#{task['number']} Price list").click()
     ui.press(page.get_by_role("dialog", name="Price list"), "Close")
     expect(page.get_by_role("heading", level=1)).to_have_text("Activity")
     page.keyboard.press("/")
