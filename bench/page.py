@@ -1,4 +1,4 @@
-"""The page in Chromium: what a first load, changes by others and an idle tab cost the server and the browser."""
+"""The page in Chromium: what first loads, changes by others and idle tabs cost the server and the browser."""
 
 import itertools
 import re

@@ -31,7 +31,7 @@ api = Blueprint("page", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = HOME / "static"
-LAZY = {"markdown.js", "marked.js", "month.js", "records.js", "touch.js", "week.js"}  # loaded when they are needed
+LAZY = {"markdown.js", "marked.js", "month.js", "records.js", "touch.js", "week.js"}  # rarely needed
 MODULES = sorted({file.name for file in STATIC.glob("*.js")} - LAZY)
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
