@@ -19,8 +19,19 @@ import { isStuck, labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
-const PROPERTIES = "status assignee_id priority project_id milestone_id labels start_date due_date";
-const FIELDS = `${PROPERTIES} repeat repeat_from blocked_by`.split(" ");
+const FIELDS = [
+  "status",
+  "assignee_id",
+  "priority",
+  "project_id",
+  "milestone_id",
+  "labels",
+  "start_date",
+  "due_date",
+  "repeat",
+  "repeat_from",
+  "blocked_by",
+];
 const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
