@@ -7,7 +7,7 @@ Each query is a `statement` of the class that runs it. A method that needs the a
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -51,6 +51,7 @@ from members import (
     Activity,
     ApiKey,
     Entity,
+    Invitation,
     Member,
     Transaction,
     check_references,
@@ -98,9 +99,25 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())
         if newest and transaction.new_id() < newest:  # the clock was more than a day ahead
-            Task.redate.run(now=transaction.at)
+            for redate in redating():
+                redate.run(now=transaction.at)
         yield transaction
         ApiKey.write_last_used()
+
+
+@lru_cache(maxsize=1)
+def redating() -> list[Statement]:
+    """Return statements that set times which are in the future to now, after the clock was ahead.
+
+    Otherwise a client that reads changes in the order of `updated_at` would miss those that follow, a limited
+    client could not follow changes until then, mail would wait, and a session would stay fresh. If the clock
+    is before the creation of the first member, the clock itself is wrong: nothing changes.
+    """
+    is_right = Member.select(fn.MIN(Member.created_at)) < placeholder("now")
+    past: list[Any] = [Task.updated_at, Member.projects_since, Member.mail_at, Invitation.mail_at]
+    past += [ApiKey.signed_in_at, ApiKey.created_at]
+    updates = [(column, column.model.update({column: placeholder("now")})) for column in past]
+    return [Statement(update.where(column > placeholder("now"), is_right)) for column, update in updates]
 
 
 def each(name: str) -> Any:
@@ -543,17 +560,6 @@ class Task(Entity):
     def by_external_id(cls: Any):
         return cls.select(cls.id).where(cls.external_id == placeholder("external_id"))
 
-    @statement
-    def redate(cls: Any):
-        """Set every `updated_at` that is in the future to now, after the clock was ahead.
-
-        Otherwise a client that reads changes in the order of `updated_at` would miss those that follow. If
-        the clock is before the creation of the first member, the clock itself is wrong: nothing changes.
-        """
-        is_ahead = cls.updated_at > placeholder("now")
-        is_right = Member.select(fn.MIN(Member.created_at)) < placeholder("now")
-        return cls.update({cls.updated_at: placeholder("now")}).where(is_ahead, is_right)
-
     @classmethod
     def comment_count(cls) -> Query:
         """Return the column with a task's number of comments."""
@@ -565,20 +571,25 @@ class Task(Entity):
         return cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id"))
 
     @classmethod
-    def some_with(cls, field: Any, id: str) -> list[Row]:
-        """Return the oldest tasks with this reference, few enough to fit into memory."""
-        tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
-        return Statement(tasks.limit(500)).some(id=id)[0]
+    def some_with(cls, field: Any, id: str, *among: Any, **values: Any) -> list[Row]:
+        """Return the oldest tasks with this reference, few enough to fit into memory.
+
+        `among` are further conditions with the parameters `values`.
+        """
+        tasks = cls.select_stored().where(field == placeholder("id"), *among).order_by(cls.id)
+        return Statement(tasks.limit(500)).some(id=id, **values)[0]
 
     @classmethod
-    def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:
-        """Clear this reference in the tasks that have it, and yield each of these tasks."""
+    def clear(
+        cls, transaction: Transaction, field: Any, id: str, *among: Any, **named: Any
+    ) -> Iterator[Changed]:
+        """Clear this reference in the tasks that have it, as `some_with`, and yield each of these tasks."""
         changes, at = {field.column_name: [id, None]}, transaction.at
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
         is_among = (field == placeholder("id")) & (cls.id <= placeholder("last"))
-        update = Statement(cls.update(values).where(is_among))
-        while tasks := cls.some_with(field, id):
-            update.run(id=id, last=tasks[-1]["id"], now=at)
+        update = Statement(cls.update(values).where(is_among, *among))
+        while tasks := cls.some_with(field, id, *among, **named):
+            update.run(id=id, last=tasks[-1]["id"], now=at, **named)
             for task in tasks:
                 task |= {field.column_name: None, "version": task["version"] + 1, "updated_at": at}
                 cls.record(transaction, "updated", task, changes)
@@ -823,19 +834,16 @@ class Task(Entity):
         others = (id for id in (task["created_by"], *owners) if id != transaction.actor.get("id"))
         return [*islice(filter(answers, others), 1)]
 
-    @statement
-    def out_of_sight(cls: Any):
-        """The tasks of a member in other projects than these."""
-        is_unseen = (cls.assignee == placeholder("member_id")) & cls.project.not_in(each("project_ids"))
-        return cls.select(cls.id, cls.claimed_until).where(is_unseen)
-
     @classmethod
     def take_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:
         """Unassign a client from the tasks in projects that the client does not see; yield each."""
         if (ids := member["project_ids"]) is not None:
-            for row in cls.out_of_sight.all(member_id=member["id"], project_ids=ids):
-                free = {"assignee_id": None} | ({"status": "todo"} if row["claimed_until"] else {})
-                yield cls.edit(transaction, row["id"], free, None)
+            unseen = cls.project.not_in(each("project_ids"))
+            claimed = cls.claimed_until.is_null(False)
+            while tasks := cls.some_with(cls.assignee, member["id"], unseen, claimed, project_ids=ids):
+                for task in tasks:
+                    yield cls.edit(transaction, task["id"], {"assignee_id": None, "status": "todo"}, None)
+            yield from cls.clear(transaction, cls.assignee, member["id"], unseen, project_ids=ids)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:

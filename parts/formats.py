@@ -478,6 +478,7 @@ CODE = re.compile(r"\{(?:code|noformat)(?::(\w+)(?![\w=]))?[^{}\n]{0,200}\}")
 # {*}bold{*}, {color:red}
 BRACES = re.compile(r"\{(?:([*_+^~-])|(?:color|panel|anchor)(?::[^{}\n]{0,200})?)\}")
 LIST_ITEM = re.compile(r"^[*#-]{0,2}([*#-]) +(?=\S)", re.MULTILINE)
+LANGUAGE = re.compile(r'^<pre><code class="[^">]*\blanguage-([^\s">]+)')  # of code in HTML
 # The beginning of an item in a to-do list of Vikunja's HTML.
 HTML_CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')
 
@@ -521,16 +522,12 @@ def markdown_of_html(text: str, _: Any = None) -> str:
     from markdownify import markdownify  # only here: importing it takes a third of a second
 
     text = HTML_CHECKBOX.sub(lambda item: f"<li>[{'x' if item[1] == 'true' else ' '}] ", text)
-    options: Row = {"heading_style": "atx", "bullets": "-", "code_language_callback": _language_of_html}
+    options: Row = {"heading_style": "atx", "bullets": "-"}
+    options["code_language_callback"] = lambda pre: next(iter(LANGUAGE.findall(str(pre))), "")
     try:
         return markdownify(text, **options).strip()
     except RecursionError:  # thousands of nested elements
         return text
-
-
-def _language_of_html(pre: Any) -> str:
-    code = pre.find("code", class_=re.compile("language-"))
-    return " ".join(code["class"]).partition("language-")[2] if code else ""
 
 
 CONVERT: dict[str, Callable[..., str]] = {"jira": markdown_of_jira, "vikunja": markdown_of_html}

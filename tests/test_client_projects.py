@@ -20,6 +20,9 @@ from test_roles import ALL, API, MAY
 from test_waiting import Wait, until_all_wait
 
 from app import create_app
+from database import db
+from members import Member
+from models import Project, Task, write
 from schemas import Id
 
 WORD = "canary7f3a"  # in every text that the client must not see
@@ -469,3 +472,22 @@ def test_a_deleted_project_leaves_the_lists(owner, join):
     assert mirrored(client)[0] == set()
     for path in ("/context", "/activity", "/inbox", "/labels", "/whiteboards"):
         client.read(path)
+
+
+def test_the_tasks_of_a_client_who_is_limited_are_unassigned_by_few_statements(database):
+    """Each statement holds up every other writer."""
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        made = {"email": "c@example.com", "status": "active", "role": "client", "full_name": "C"}
+        client = Member.add(transaction, **made)
+        seen, other = (Project.add(transaction, name=name)["id"] for name in "AB")
+        for project_id in (seen, *[other] * 600):
+            Task.add(transaction, title="T", project_id=project_id, assignee_id=client["id"])
+    executed = []
+    with write(owner) as transaction:
+        db.connection().set_trace_callback(executed.append)
+        changed = [*Task.take_unseen(transaction, client | {"project_ids": [seen]})]
+        db.connection().set_trace_callback(None)
+    assert [task["project_id"] for task, _ in changed] == [other] * 600
+    assert len([sql for sql in executed if sql.startswith('UPDATE "task"')]) == 2
+    assert len(executed) < 2.1 * 600  # with what the history records

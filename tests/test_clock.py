@@ -6,7 +6,8 @@ import signal
 from functools import partial
 
 import pytest
-from harness import hook, settable_clock
+from harness import fault, hook, invoke, settable_clock
+from test_session import browser, cookie_of, sign_in
 
 
 @pytest.fixture(scope="module")
@@ -105,4 +106,24 @@ def test_a_follower_misses_no_change_after_a_clock_that_was_ahead(clock):
     clock.set_clock(-86_400 * 365)  # a clock that is behind redates nothing
     owner.make_project()
     assert owner.read(f"/tasks/{again['id']}")["updated_at"] == again["updated_at"]
+    clock.set_clock(0)
+
+
+def test_no_client_nor_session_depends_on_a_time_that_was_wrong(clock):
+    clock.set_clock(0)
+    owner = clock.client()
+    projects = [owner.make_project()["id"] for _ in range(2)]
+    key = invoke(
+        clock, "member", "add", "Cleo", "--email", "c@example.com", "--role", "client"
+    ).stdout.strip()
+    client = clock.client(key)
+    clock.set_clock(86_400 * 365)
+    owner.data(owner.patch(f"/members/{client.read('/me')['member']['id']}", {"project_ids": projects}))
+    session = browser(clock, cookie_of(sign_in(clock)))
+    clock.set_clock(0)
+    owner.make_project()
+    cursor = client.read("/changes", since="2026-01-01")["next_after"]
+    client.read("/changes", after=cursor)
+    clock.set_clock(3600)
+    fault(session("POST", "/keys", json={"name": "Late"}), 403, "forbidden")
     clock.set_clock(0)
