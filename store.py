@@ -43,7 +43,7 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
             file.unlink()  # an incomplete copy of a killed process
         if not path.exists():
             path.touch(0o600)  # SQLite would let others read it
-        elif not os.access(path, os.W_OK, effective_ids=True):  # SQLite would open it, to read
+        if unwritable():  # SQLite would open it, to read
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db.connect(reuse_if_open=True)
         runner = Runner(db, str(MIGRATIONS))
@@ -110,6 +110,13 @@ def as_bad_database(path: Path) -> Iterator[None]:
 def open_lock_file(path: Path) -> IO[str]:
     """Open an empty file for locking that only its owner can open."""
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
+
+
+def unwritable() -> list[Path]:
+    """Return the files of the database, and their folder, that this process may not write."""
+    path = Path(db.database)
+    files = [path, *(Path(f"{path}{end}") for end in ("-wal", "-shm")), path.parent]
+    return [file for file in files if file.exists() and not os.access(file, os.W_OK, effective_ids=True)]
 
 
 def is_missing() -> bool:

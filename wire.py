@@ -235,6 +235,8 @@ class Request(werkzeug.Request):
         path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
         figures.answered(self.endpoint, int(status), seconds - self.waited)
+        if (self.endpoint, status) == ("api.get_health", "200"):
+            return  # a monitor asks every few seconds, and would fill the log
         who, key = ((self.caller or {}).get(name, "-") for name in ("id", "key_prefix"))
         line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
         with contextlib.suppress(OSError):  # neither a full disk nor a closed pipe may stop the service

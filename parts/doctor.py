@@ -25,7 +25,7 @@ from outbox import Delivery, Webhook
 from parts import backups
 from settings import Unset, exposed_secrets
 from startup import check_webhooks
-from store import MIGRATIONS, migration_names
+from store import MIGRATIONS, migration_names, unwritable
 
 BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
 LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
@@ -50,6 +50,7 @@ def doctor() -> None:
     for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path}: others can read it; run chmod 600")
+    problems += [f"{path}: the service may not write it; see who owns it" for path in unwritable()]
     problems += exposed_secrets(config) + gateway_problems(config)
     service: Any = current_app  # which has `problems`
     for check in service.problems:

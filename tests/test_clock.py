@@ -122,7 +122,7 @@ def test_no_client_nor_session_depends_on_a_time_that_was_wrong(clock):
     session = browser(clock, cookie_of(sign_in(clock)))
     clock.set_clock(0)
     owner.make_project()
-    cursor = client.read("/changes", since="2026-01-01")["next_after"]
+    cursor = client.read("/changes", since="2026-01-01")["pagination"]["next_after"]
     client.read("/changes", after=cursor)
     clock.set_clock(3600)
     fault(session("POST", "/keys", json={"name": "Late"}), 403, "forbidden")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 from damage import cut_off, make_another, make_newer, write_text
-from harness import OWNER_KEY, PATIENCE, Server, at_once, fault, invoke, tables, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, invoke, tables, wait_until
 from older import Upgrade, content, older_database, table_names, texts, upgrade, versions
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
@@ -260,12 +261,21 @@ def test_a_file_that_cannot_be_used_is_refused_and_kept(seeded, spoil, said):
     assert seeded.database.read_bytes() == before
 
 
-def test_a_file_that_may_only_be_read_is_refused_at_the_start(seeded):
+@pytest.mark.parametrize("end", ["", "-wal", "-shm"])
+def test_a_file_that_may_only_be_read_is_refused_at_the_start_and_named_by_doctor(seeded, end):
     """As after a restore or copy as root; otherwise each change would get a 503."""
-    seeded.database.chmod(0o444)
-    if os.geteuid() == 0:  # who may write all files
-        seeded.under = ["setpriv", "--bounding-set=-dac_override"]
-    assert "Permission denied; see who owns it and its folder" in refusal(seeded)
+    with closing(sqlite3.connect(seeded.database)) as other:  # which keeps the log and its index
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("CREATE TABLE x (y)")
+        other.execute("DROP TABLE x")
+        file = Path(f"{seeded.database}{end}")
+        file.chmod(0o444)
+        if os.geteuid() == 0:  # who may write all files
+            seeded.under = ["setpriv", "--bounding-set=-dac_override"]
+        assert "Permission denied; see who owns it and its folder" in refusal(seeded)
+        words = [*seeded.under, BIN / "flask", "--app", "app", "doctor"]
+        said = subprocess.run(words, cwd=ROOT, env=seeded.environment, capture_output=True, text=True).stdout
+        assert f"problem: {file}: the service may not write it; see who owns it\n" in said
 
 
 def test_a_database_that_was_cut_off_is_refused_although_its_log_is_whole(seeded):

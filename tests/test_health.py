@@ -15,5 +15,7 @@ def test_answers_without_a_key_and_says_more_to_whoever_has_one(server, owner):
     checks = {"database": "ok", "writes_refused_since": None, "mail": {"is_sent": False, "unreached": 0}}
     checks["webhooks"] = {"pending": 0, "failing_endpoints": 0}
     assert data == {"status": "ok", "version": settings.VERSION, "checks": checks}
+    assert "GET /api/v1/openapi.json 200" in server.log.read_text()
+    assert "GET /api/v1/health 200" not in server.log.read_text()  # a monitor would fill the log
     answer = owner.request("HEAD", "/health")
     assert (answer.status_code, answer.content) == (200, b"")
