@@ -208,7 +208,7 @@ def user_menu(page):
 
 
 # It takes for skip links all that begin with # and are scrolled out of sight.
-AUDIT = "axe.run({ rules: { 'skip-link': { enabled: false } } })"
+AUDIT = "axe.run({ rules: { 'skip-link': { enabled: false } }, resultTypes: ['violations'], preload: false })"
 AUDIT += ".then(({ violations }) => violations.map(({ id, nodes }) => [id, nodes]))"
 PRESSED = "button, .button, [role=option], summary, textarea, nav a, aside a, .menu a, .quiet"
 SMALL = f"""[...document.querySelectorAll("{PRESSED}")]

@@ -7,7 +7,7 @@ import pytest
 
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
-from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Local, Server, hook, launcher, receivers  # noqa: E402
+from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Document, Local, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import Error, sync_playwright  # noqa: E402
 from watch import run_watched  # noqa: E402
 
@@ -48,6 +48,34 @@ def pytest_collection_modifyitems(config, items):
         alone = [item for item in alone if "browser" not in item.fixturenames]
         items[:] = [item for item in alone if item.path.stem not in places]
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def is_whole(config):
+    """Whether all tests run but the long ones."""
+    chosen = config.args_source != pytest.Config.ArgsSource.TESTPATHS or config.option.keyword
+    return not chosen and not config.getoption("quick") and config.option.markexpr == "not long"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    described, seen = getattr(node, "workeroutput", {}).get("answers", ((), ()))
+    Document.described.update(described)
+    Document.seen.update(seen)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """A run of all tests fails if the document describes an answer that none has had."""
+    if hasattr(session.config, "workerinput"):
+        session.config.workeroutput["answers"] = [*Document.described], [*Document.seen]
+    elif is_whole(session.config) and Document.described - Document.seen:
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if is_whole(config):
+        for answer in sorted(Document.described - Document.seen):
+            terminalreporter.write_line(f"No test has had the answer {answer}", red=True)
 
 
 @pytest.hookimpl(wrapper=True)
