@@ -451,6 +451,7 @@ def next_of(owner, task):
     return new
 
 
+@pytest.mark.long
 def test_the_year_of_a_household(year):
     owner, go = year
     day = date(datetime.now(UTC).year + 1, 1, 1)
@@ -471,6 +472,7 @@ def test_the_year_of_a_household(year):
     assert next_of(owner, plants)["due_date"] == day_ends(late + timedelta(14))
 
 
+@pytest.mark.long
 def test_the_year_of_a_bookkeeper(year):
     owner, go = year
     first = date(datetime.now(UTC).year + 1, 1, 31)
