@@ -22,7 +22,7 @@ from members import Transaction
 from outbox import Delivery, Event, Webhook
 from store import lock_server
 from times import now
-from webhooks import LEASE_GRACE, emit, log_deleted, sending
+from webhooks import LEASE_GRACE, emit, log_deleted
 from wire import operation
 
 api = Blueprint("deliveries", __name__, url_prefix=schemas.API)
@@ -113,7 +113,7 @@ def lease_again(id: str, lease: str) -> None:
 def ping(transaction: Transaction, webhook_id: str) -> str:
     """Store a `ping` for this webhook. Raises `NotFound`, and `Conflict` if it is disabled."""
     name = enabled(webhook_id)["name"]
-    if webhook_id not in sending.webhooks:  # only another process has it in its configuration
+    if webhook_id not in webhooks.sending.webhooks:  # only another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
     return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
 
@@ -126,13 +126,15 @@ def enable(transaction: Transaction, webhook_id: str) -> Row:
 
 def resume(webhook: Row) -> Row:
     """Have the sweeper send what waited for a webhook, after the commit of `enable`; return the webhook."""
-    sending.left_something.set()
+    webhooks.sending.left_something.set()
     return webhook
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Have a delivery sent again after the commit. Raises as `lease_again` does."""
-    seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
+    seconds = max(
+        webhooks.sending.delivery["request_budget_seconds"], webhooks.sending.delivery["timeout_seconds"]
+    )
     lease_again(delivery_id, now(seconds + LEASE_GRACE))
     transaction.deliveries.append(delivery_id)
 
