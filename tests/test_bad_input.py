@@ -13,13 +13,8 @@ from werkzeug.test import Client
 from app import create_app
 from parts.openapi import resolved
 
+NEEDS_SOCKET = False  # nor is there a sweeper: nothing but requests can write
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def server(launch_module):
-    """A server without its sweeper, so that nothing but requests can write."""
-    return launch_module(TASKS_DELIVERY__SWEEPER="false")
 
 
 @pytest.fixture(scope="module")

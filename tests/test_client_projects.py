@@ -25,10 +25,13 @@ from members import Member
 from models import Project, Task, write
 from schemas import Id
 
+NEEDS_SOCKET = False
+
 WORD = "canary7f3a"  # in every text that the client must not see
 FIRST_NUMBER = 770_000  # of a task, so that each number can be found in a text
 # Such a client sees no row of these tables.
-UNSEEN_TABLES = {"agent_stop", "webhook", "event", "delivery", "invitation", "stored_answer", "flow", "flow_task"}
+UNSEEN_TABLES = {"agent_stop", "webhook", "event", "delivery", "invitation", "stored_answer", "flow"}
+UNSEEN_TABLES |= {"flow_task"}
 MAIL = {"BOUND_QUIET_SECONDS": "0", "TASKS_MAIL__FROM": "tasks@example.org"}
 MAIL |= {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.05]", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "0"}
 VOLATILE = "timestamp|request_id|next_after|last_used_at|uptime_seconds|current_time|now"
