@@ -225,7 +225,7 @@ def make_new(tab, empty):
 
     The test's event handlers stay, and a clock that it has installed cannot be removed.
     """
-    if tab.is_closed() or not tab.evaluate("String(Date).includes('[native code]')"):
+    if tab.is_closed() or not tab.evaluate("String(performance.now).includes('[native code]')"):
         return False
     for other in tab.context.pages:
         if other != tab:
