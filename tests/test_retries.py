@@ -143,6 +143,8 @@ def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried
     assert len(deliveries(owner, status="waiting")) == 1
     assert owner.read("/health")["checks"]["webhooks"]["failing_endpoints"] == 1
     fault(owner.post(f"/webhooks/{webhook['id']}/test"), 409, "conflict")
+    (waiting, *_) = deliveries(owner, status="waiting")
+    fault(owner.post(f"/deliveries/{waiting['id']}/redeliver"), 409, "conflict")
     assert "x-webhook-deliveries" not in owner.patch(f"/tasks/{task['id']}", {"title": "Unheard"}).headers
     assert len(deliveries(owner, status="waiting")) == 2
     receiver.all_here()

@@ -121,7 +121,8 @@ def test_an_expected_version_is_honoured_and_another_one_refused(owner, task):
         assert owner.data(answer)["version"] == version
     for method, path, body in (
         *(("PATCH", "", {"title": "New"}), ("PATCH", "/details", {"priority": "low"})),
-        *(("DELETE", "", None), ("POST", "/complete", None)),
+        *(("DELETE", "", None), ("PUT", "", {"title": "New"})),
+        *((method, "/complete", None) for method in ("POST", "PATCH", "PUT")),
     ):
         for tag in ('"2"', 'W/"2"', '"x"', '""', '"2", "3"'):  # of version 9
             answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
