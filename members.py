@@ -96,6 +96,12 @@ class Transaction:
         return {name: self.actor[name] for name in PROFILE} if self.actor else None
 
     @property
+    def witness(self) -> str | None:
+        """The member who knows of the change: the actor, unless an agent acts in a person's name."""
+        id = self.actor.get("id", "")
+        return None if self.actor.get("scope") == "agent" and not ApiKey.is_agents(id) else id or None
+
+    @property
     def makers(self) -> str:
         """The ids of the makers of a new key or link: the actor, and the makers of the key in use."""
         id, others = self.actor["id"], self.actor.get("key_makers") or ""

@@ -821,7 +821,7 @@ class Task(Entity):
         """Return the id of the member to ask about a task: its creator, or else its project's owner.
 
         If the project's owner cannot answer, it is an owner of the workspace. Inactive members, clients and
-        agents cannot answer. The actor is skipped. If nobody is left, the list is empty.
+        agents cannot answer. `Transaction.witness` is skipped. If nobody is left, the list is empty.
         """
 
         def answers(id: str) -> bool:
@@ -831,7 +831,7 @@ class Task(Entity):
 
         owner = Project.stored(task["project_id"])["owner_id"]
         owners = [owner] if answers(owner) else [row["id"] for row in Member.active_owners.all()]
-        others = (id for id in (task["created_by"], *owners) if id != transaction.actor.get("id"))
+        others = (id for id in (task["created_by"], *owners) if id != transaction.witness)
         return [*islice(filter(answers, others), 1)]
 
     @classmethod

@@ -96,6 +96,8 @@ class Brakes:
         if task["tries"] < stored["tries"]:
             Task.notices.settle(transaction, task, {"tries": [stored["tries"], 0]})
         if cls.is_stuck(task) and not cls.is_stuck(stored):
+            if "key_id" not in transaction.actor:  # the sweeper ends the claim of an agent
+                transaction = Transaction(transaction.actor | {"scope": "agent"}, transaction.request_id)
             Task.notices.notify(transaction, task, "stuck", *Task.responsible(transaction, task))
 
 

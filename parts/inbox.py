@@ -84,6 +84,7 @@ OVER |= {
 }
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
 REASONS += ("unblocked", "claim_ended", "due", "sent_back", "stuck")
+FOR_PEOPLE = ("question", "review", "stuck")
 MAX_UNREAD = 100  # notices that are counted
 
 
@@ -123,9 +124,13 @@ class Notice(Identified):
     def notify(
         cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
     ) -> None:
-        """Notify these members, except for None and the actor; `quoted` is a `comment_id` or an `excerpt`."""
+        """Notify these members, except for None and the actor; `quoted` is a `comment_id` or an `excerpt`.
+
+        An agent that acts in a person's name notifies this person too, of what waits for a person.
+        """
         actor = transaction.actor.get("id")
-        if transaction.notifies and (notified := {*members} - {None, actor}):
+        knows = transaction.witness if reason in FOR_PEOPLE else actor
+        if transaction.notifies and (notified := {*members} - {None, knows}):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
             for member in notified:
@@ -293,8 +298,9 @@ class Notice(Identified):
         """Mark the actor's notices of a task as read, since the actor has changed or answered it.
 
         An actor without a key is the sweeper, which ends claims in a member's name: it reads nothing.
+        Nor does an agent that acts in a person's name.
         """
-        if "key_id" in transaction.actor:
+        if "key_id" in transaction.actor and transaction.witness:
             cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement

@@ -6,6 +6,7 @@ import pytest
 from harness import at_once, fault, invoke, wait_until
 from test_claims import claim, let_end
 from test_inbox import change, comment, emptied, unread
+from test_keys import make_key
 from test_tools import refused, stored, titles, use
 
 STUCK = "agents have tried #{} 3 times without a result; a person changes or reassigns it first"
@@ -59,6 +60,34 @@ def test_a_task_is_stuck_after_three_tries_whoever_of_the_agents_makes_them(serv
         assert "no task is ready" in refused(agent, "claim_task", project=project["id"])
         assert agent.read("/tasks", ready="true", project_id=project["id"])["tasks"] == []
     assert titles(ana, project=project["id"], ready=True) == ["Stuck"]  # people see it, and may take it
+
+
+def test_an_agent_in_a_person_s_name_notifies_this_person_of_what_waits_for_a_person(server, join):
+    ana = emptied(join(full_name="Ana in person"))
+    bot, task = server.client(make_key(ana, scope="agent")["api_key"]), ana.make_task(ana.make_project())
+    claim(bot, task, 5)
+    comment(bot, task, "I begin")
+    assert unread(ana) == []
+    comment(bot, task, "Which colour?", question=True)
+    use(bot, "update_task", task_id=task["number"], status="todo")
+    assert unread(ana) == ["question"]
+    assert [entry["task"]["id"] for entry in ana.read("/today")["questions"]] == [task["id"]]
+    comment(ana, task, "Blue")
+    assert unread(ana) == []
+    use(bot, "claim_task", task_id=task["number"])
+    use(bot, "complete_task", task_id=task["number"], comment="It is blue")
+    assert unread(ana) == ["review"]
+    change(ana, task, status="todo", assignee_id=None)
+    assert unread(ana) == []
+    give_back(bot, task)
+    comment(bot, task, "Which blue, @Ana in person?", question=True)
+    assert unread(ana) == ["question"]
+    comment(ana, task, "Dark")  # which lets agents try again
+    for _ in range(2):
+        give_back(bot, task)
+    claim(bot, task, 5)
+    let_end(server, task)
+    wait_until(lambda: unread(ana) == ["stuck"])
 
 
 @pytest.mark.parametrize("way", ["edit", "reassign", "answer", "claim", "complete"])
