@@ -31,7 +31,15 @@ api = Blueprint("page", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = HOME / "static"
-LAZY = {"markdown.js", "marked.js", "month.js", "records.js", "touch.js", "week.js"}  # rarely needed
+LAZY = {
+    "agents.js",
+    "markdown.js",
+    "marked.js",
+    "month.js",
+    "records.js",
+    "touch.js",
+    "week.js",
+}  # rarely needed
 MODULES = sorted({file.name for file in STATIC.glob("*.js")} - LAZY)
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
@@ -55,6 +63,7 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
     values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
     values |= {"base_url": server["base_url"], "sign_out": server["sign_out_url"], "root": root_path()}
     values |= {"static": f"{root_path()}/static/{static_version()}", "is_mailed": Invitation.is_mailed}
+    values["has_oauth"] = request().config["OAUTH"]["enabled"]
     with request().app.app_context():
         html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")

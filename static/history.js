@@ -36,7 +36,7 @@ function memberSentence({ action, actor, entity_id, changes }) {
   const isOwn = actor.id === entity_id;
   if (action === "created") return isOwn ? "made this workspace:" : "invited";
   const { invitation, api_key: key, status, stop } = changes ?? {};
-  if (stop) return stop[1] ? `stopped all agents: ${stop[1]}` : "let agents go on";
+  if (stop) return stop[1] ? "stopped all agents" : "ended the stop of all agents";
   if (status) return "joined:";
   if (invitation) return invitation[1] === "revoked" ? "withdrew the link of" : "made a link for";
   return key && (key[1] ? "made a key for" : "ended a key of");
@@ -47,7 +47,7 @@ function sentence(entry) {
   const commented = action === "created" ? "commented on" : `${action} a comment on`;
   if (entity === "comment") return [commented, ""];
   const ofMember = entity === "member" && memberSentence(entry);
-  if (ofMember) return [ofMember, ""];
+  if (ofMember) return [ofMember, changes?.stop?.[1] ?? ""];
   if (action === "created") return ["created", ""];
   if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
   const [before, after] = changes.attachment ?? [];

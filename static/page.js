@@ -15,6 +15,7 @@ import { ProjectName, Progress } from "./parts.js";
 import { focusOn, letterOf, openedTitles, showTab, stepAmong, TYPED } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { refresh, startRefresh } from "./refresh.js";
+import { loadStop, Stopped } from "./stop.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
 import { forgetToday, hasEntries, loadToday, Today } from "./today.js";
@@ -65,6 +66,7 @@ function lazy(name, load) {
   };
 }
 const RecordList = lazy("Records", () => import("./records.js"));
+const AgentList = lazy("Agents", () => import("./agents.js"));
 const Calendar = lazy("Month", () => import("./month.js"));
 const Report = lazy("Week", () => import("./week.js"));
 if (matchMedia("(any-pointer: coarse)").matches) import("./touch.js");
@@ -81,7 +83,7 @@ async function start() {
   const shown = link({ task: "" });
   const load = { "": loadBoard, today: loadToday }[address.value.view ?? ""] ?? (async () => null);
   const loaded = load().catch((error) => error);
-  await Promise.all([loadSession().then(returnToPlace), loadWorkspace(), loadInbox(), loaded]);
+  await Promise.all([loadSession().then(returnToPlace).then(loadStop), loadWorkspace(), loadInbox(), loaded]);
   if (!isNamed && isClient() && !hasEntries()) go({ view: "" }, { replace: true });
   startRefresh(begun);
   if ((await loaded) instanceof Error) loadUntil(load, () => link({ task: "" }) === shown);
@@ -262,6 +264,7 @@ const Webhooks = () => html`<div class="page stack"><${Unreached} />
 const list = (name) => () => html`<div class="page"><${RecordList} of=${name} /></div>`;
 
 const People = () => html`<div class="page stack"><${RecordList} of="members" />
+  ${isTeam() && html`<${AgentList} />`}
   ${rights().isAdmin && html`<details><summary>Other people’s keys and sessions</summary><${RecordList} of="others" /></details>`}
 </div>`;
 
@@ -341,6 +344,7 @@ function Frame({ onHelp, onFind, onNewProject }) {
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
       onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>
     ${anchor && html`<${Menu} label="You" anchor=${anchor} onClose=${close}>${account}<//>`}
+    <${Stopped} />
   </header>
   <aside id="sheet" popover="auto" aria-label="Projects" onClick=${hide}>
     <div class="narrow">${button(html`<${Icon} of="find" />Find`, onFind, "")}${others.map(viewLinkOf)}</div>
@@ -453,6 +457,7 @@ function Workspace() {
     ...(isTeam() && { "New task": newTask, "New project": () => setDialog("project") }),
     ...(rights().isAdmin && { Invite: () => setDialog("members") }),
     ...(isTeam() && { "New meeting": () => setDialog("meetings") }),
+    ...(isTeam() && { Agents: () => go({ view: "people", task: "" }) }),
     "Your account": () => go({ view: "account", task: "" }),
     "Keyboard shortcuts": help,
     "Sign out": signOff,

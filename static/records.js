@@ -9,7 +9,7 @@ import { ProjectName, Progress } from "./parts.js";
 import { Choice } from "./picker.js";
 import { html, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
-import { useStore, viewLink } from "./store.js";
+import { link, useStore, viewLink } from "./store.js";
 import { Text } from "./texts.js";
 import { capital, count, dayHeading, hoursOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
@@ -89,6 +89,17 @@ async function loadFailedDeliveries() {
 
 const say = async (what, call) => notify(`${what}: ${(await call).status}.`);
 const redeliver = (id) => say("Sent again", post(`/deliveries/${id}/redeliver`));
+
+/** The keys of agents that the reader may see, each with the tasks that it works on and its last act. */
+async function loadAgents() {
+  const [keys, { working }] = await Promise.all([loadKeys(), get("/today")]);
+  const agents = keys.filter(({ scope, is_session }) => scope === "agent" && !is_session);
+  for (const agent of agents) {
+    [agent.act] = (await get("/activity", { key: agent.id, limit: 1 })).activity; // a few at once are refused
+    agent.holds = working.map(({ task }) => task).filter((one) => one.assignee_id === agent.member.id);
+  }
+  return agents;
+}
 
 /** A whiteboard as a note: its text and the `others` that a program keeps in it, or the `whole` if it has no text. */
 function noteOf({ content, ...row }) {
@@ -256,6 +267,22 @@ const KINDS = {
   },
 };
 
+KINDS.agents = {
+  ...KINDS.keys,
+  noun: "agent",
+  path: "/keys",
+  load: loadAgents,
+  titleOf: ({ name, member }) =>
+    name === member.full_name ? name : `${name} (${member.full_name})`,
+  mayAdd: () => false,
+  actions: () => [],
+  group: () => "",
+  facts: ({ prefix, holds, act }) => html`<code>${prefix}…</code>
+    ${holds.map(({ number, title, tries }) => html`<a href=${link({ task: number })}>#${number} ${title}${tries > 0 && `, tried ${count(tries, "time")} before`}</a>`)}
+    <span>${act ? html`${act.action} ${act.title} <${Moment} at=${act.created_at} />` : "has done nothing yet"}</span>`,
+  empty: "",
+};
+
 KINDS.others = {
   ...KINDS.keys,
   path: "/keys",
@@ -357,7 +384,7 @@ export function Records({ of: name, project, onClose }) {
   const load = async () => setRows(await kind.load());
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useLoad(load, [name, project]);
-  const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
+  const concerned = { milestone: ["project", "task"], key: ["member"], agent: ["member", "task"] }[kind.noun] ?? [kind.noun];
   useRefresh(({ has }) => concerned.some(has) && load());
   /** Show the secret of an answer, and refresh the page. */
   const settle = async (answer) => {
@@ -394,7 +421,7 @@ export function Records({ of: name, project, onClose }) {
   if (onClose) return dialogs;
   return html`<div class="stack" aria-busy=${rows === null}>
     ${kept.length > 0 && html`<div class="create">${add}</div>`}
-    ${rows && !kept.length && html`<${Empty} text=${kind.empty}>${add}<//>`}
+    ${rows && !kept.length && kind.empty && html`<${Empty} text=${kind.empty}>${add}<//>`}
     ${[...groups].map(listOf)}
     ${dialogs}
   </div>`;
