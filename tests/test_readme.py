@@ -25,6 +25,7 @@ from wire import PathError
 
 README = (ROOT / "README.md").read_text()
 AGENTS = (ROOT / "docs" / "agents.md").read_text()
+TOOLS = (ROOT / "docs" / "tools.md").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
 INTERNALS = (ROOT / "docs" / "internals.md").read_text()
 GATEWAY = (ROOT / "docs" / "gateway.md").read_text()
@@ -61,7 +62,7 @@ def resembles(shown, actual):
 
 
 @needs_curl
-@pytest.mark.parametrize("page", [README, API, AGENTS, WEBHOOKS], ids=["README", "api", "agents", "webhooks"])
+@pytest.mark.parametrize("page", [README, API, TOOLS, WEBHOOKS], ids=["README", "api", "tools", "webhooks"])
 def test_each_request_gets_the_response_that_is_shown(launch, tmp_path, page):
     server = launch()
     blocks = [*re.findall("```(\\w+)\n(.*?)```", page, re.DOTALL), ("", "")]
@@ -153,7 +154,7 @@ def test_the_pages_name_every_error_event_action_filter_and_tool():
     answered = {(str(error.status), error.code) for error in [ApiError, *ApiError.__subclasses__()]}
     answered |= {(str(status), code) for status, code in PathError.CODES.items()}
     assert sorted(listed) == sorted(answered)
-    named = {WEBHOOKS: schemas.EVENTS + schemas.EVENTS_BY_NAME, GATEWAY: gateway.ACTIONS, AGENTS: tools.TOOLS}
+    named = {WEBHOOKS: schemas.EVENTS + schemas.EVENTS_BY_NAME, GATEWAY: gateway.ACTIONS, TOOLS: tools.TOOLS}
     named[API] = schemas.LIST_TASKS.fields
     for page, names in named.items():
         assert [name for name in names if not re.search(f"`{name}[`=]", page)] == []
