@@ -74,6 +74,7 @@ PARTS: tuple[str, ...] = (
     "inbox",  # notifications and Today
     "brakes",  # on agents: three tries, and the stop of all
     "feeds",  # the history, changes and events; needs inbox
+    "deleted",  # what was deleted: list, restore, delete it for good; needs blockers and order
     "calendar",  # for calendar programs
     "tools",  # the Model Context Protocol; needs sessions
     "oauth",  # keys for programs that know only the address of the tools; needs tools and page
@@ -622,7 +623,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 @api.delete("/tasks/<task:id>")
 @operation(gives=schemas.DeletedShown, role="member", **OF_VERSIONS)
 def delete_task(transaction: Transaction, id: str) -> None:
-    """Delete a task with its comments and attachments, permanently."""
+    """Delete a task with its comments and attachments."""
     Task.remove(transaction, id, expected_versions())
 
 

@@ -139,7 +139,7 @@ class Whiteboard(Resource):
     created_at = TextField()
     updated_at = TextField()
 
-    NOUN = "whiteboard"
+    NOUN, PRIVATE = "whiteboard", ("content",)
     SEEN = Base.OF_PROJECT
 
     @statement
@@ -147,12 +147,6 @@ class Whiteboard(Resource):
         """Up to `:most` whiteboards without their contents, the last updated first; -1 means all."""
         whiteboards = cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
         return whiteboards.order_by(cls.updated_at.desc(), cls.id.desc()).limit(placeholder("most"))
-
-    @classmethod
-    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Record the action without contents, which may be large."""
-        without = {"content": [None, None]} if changes and "content" in changes else {}
-        super().record(transaction, action, row, (changes or {}) | without)
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:

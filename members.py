@@ -53,7 +53,7 @@ SCOPES = ("read", "agent", "write")  # each may do what those before it may
 CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts nowhere else
 MAIL = ("at_once", "daily", "never")  # when a member gets digests
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # kinds that have activity
-ACTIONS = ("created", "updated", "moved", "deleted")
+ACTIONS = ("created", "updated", "moved", "deleted", "restored")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 KEY_PREFIX = "tms_"
@@ -137,11 +137,19 @@ def differences(stored: Row, fields: Row) -> Row:
     return {name: [stored[name], new] for name, new in fields.items() if stored[name] != new}
 
 
+class NoKeeper:
+    """Keeps nothing of what is deleted or replaced. parts/deleted.py has another, with the same methods."""
+
+    keep_rows = keep_values = staticmethod(lambda *_, **__: None)
+
+
 class Entity(Identified):
     """A table whose rows the API shows."""
 
     NOUN: ClassVar[str]
     TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
+    PRIVATE: ClassVar[tuple[str, ...]] = ()  # columns whose values the activity does not show
+    keeper: ClassVar[Any] = NoKeeper  # a part replaces it
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -175,7 +183,7 @@ class Entity(Identified):
         described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
         described |= {name: row.get(name) for name in ("number", "is_hidden")}
         described["project_id"] = task_id and row.get("project_id")
-        Activity.add(transaction, changes or {}, action=action, **described)
+        Activity.add(transaction, changes or {}, cls.PRIVATE, action=action, **described)
 
 
 def check_references(
@@ -931,8 +939,9 @@ class Activity(Identified):
 
     @statement
     def recent(cls: Any):
-        """The newest activities without deletions; with `:of_tasks` only of tasks and comments."""
-        return cls.select_newest(cls.action != "deleted", cls.is_shown, hidden=("task_id", "number"))
+        """The newest changes and creations; with `:of_tasks` only of tasks and comments."""
+        is_work = cls.action.not_in(("deleted", "restored"))
+        return cls.select_newest(is_work, cls.is_shown, hidden=("task_id", "number"))
 
     @statement
     def deletion_of(cls: Any):
@@ -954,14 +963,16 @@ class Activity(Identified):
         return orjson.loads(cls.last_change.value(task_id=task_id, path=f"$.{field}") or "{}")
 
     @classmethod
-    def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
-        """Store an activity of the actor."""
+    def add(cls, transaction: Transaction, changes: Row, private: Any, **described: str | None) -> None:
+        """Store an activity of the actor, without the values of the `private` fields."""
         shortened = {
             name: pair if name == "blocks" else [*map(cls._shortened, pair)] for name, pair in changes.items()
-        }
+        } | {name: [None, None] for name in private if name in changes}
         made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
         made |= {"request_id": transaction.request_id, "key_id": transaction.actor.get("key_id")}
         cls.insert_row.run(**described, **made, changes=shortened)
+        if shortened != changes:
+            Entity.keeper.keep_values(made["id"], changes, shortened)
 
     @staticmethod
     def _shortened(value: Any) -> Any:
@@ -990,5 +1001,6 @@ _is_shown = Activity.is_hidden.is_null()
 Activity.indexed("activity_shown", "id action", where=_is_shown)
 Activity.indexed("activity_project", "project_id id", where=Activity.project_id.is_null(False))
 Activity.indexed("activity_task", "task_id id", where=Activity.task_id.is_null(False) & _is_shown)
+Activity.indexed("activity_object", "entity_id id", where=Activity.task_id.is_null())
 Activity.indexed("activity_hidden", "id", where=Activity.is_hidden.is_null(False))
 Activity.indexed("activity_gone", "number", where=Activity.is_deletion_of_task)

@@ -166,6 +166,7 @@ class Resource(Entity):
     def remove(cls, transaction: Transaction, id: str) -> None:
         """Delete it. Raises `NotFound`."""
         row = cls.stored(id)
+        cls.keeper.keep_rows(transaction, cls, [row])
         cls.delete_row.run(id=id)
         cls.record(transaction, "deleted", row)
 
@@ -347,9 +348,9 @@ class Milestone(Resource):
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """Record the change in the history of the milestone's project, and hide the milestone's own entry."""
         project, title = Project.stored(row["project_id"]), row["title"]
-        ends = {"created": [None, title], "deleted": [title, None]}
+        ends = {"created": [None, title], "deleted": [title, None], "restored": [None, title]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
-        super().record(transaction, action, row | {"is_hidden": 1})
+        super().record(transaction, action, row | {"is_hidden": 1}, changes)
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -361,8 +362,11 @@ class Milestone(Resource):
     @classmethod
     def remove_from_tasks(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
         """Delete the milestone, and yield each task that it was removed from. Raises `NotFound`."""
+        milestone = cls.stored(id)
+        cls.keeper.keep_rows(transaction, cls, [milestone])  # while its tasks refer to it
         yield from Task.clear(transaction, Task.milestone, id)
-        cls.remove(transaction, id)
+        cls.delete_row.run(id=id)
+        cls.record(transaction, "deleted", milestone)
 
 
 def refuse(*fields: str) -> None:
@@ -850,6 +854,7 @@ class Task(Entity):
         """Delete the task with its comments and attachments; return it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
         blocked = cls.blockers.blocked_by(task)
+        cls.keeper.keep_rows(transaction, cls, [task])
         cls.delete_row.run(id=id)
         cls._removed(transaction, task, blocked)
         transaction.also.append(("task.deleted", task))
@@ -862,6 +867,7 @@ class Task(Entity):
         delete = Statement(cls.delete().where(is_among))
         while tasks := cls.some_with(cls.project, project_id):
             blocked = [cls.blockers.blocked_by(task) for task in tasks]
+            cls.keeper.keep_rows(transaction, cls, tasks, part_of=project_id)
             delete.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
                 cls._removed(transaction, task, numbers)
@@ -976,7 +982,7 @@ class Comment(PartOfTask):
     mentions = JSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
     search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
-    NOUN = "comment"
+    NOUN, PRIVATE = "comment", ("content",)  # which may be taken back
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -1062,7 +1068,7 @@ class Comment(PartOfTask):
         new["mentions"] = Task.notices.mentioned(content, task["project_id"])
         cls.set_columns(comment["id"], **new, search=fold(content))
         Task.notices.mention(transaction, task, comment["content"], content, comment["id"])
-        cls.record(transaction, "updated", comment | new, {"content": [None, None]})
+        cls.record(transaction, "updated", comment | new, {"content": [comment["content"], content]})
         return comment | new
 
     @classmethod
@@ -1073,13 +1079,14 @@ class Comment(PartOfTask):
             raise Forbidden("only its author, an owner or an admin may delete a comment")
         is_open = task["question_id"] == id
         changed = Task.edit(transaction, task_id, {"question_id": None}, None) if is_open else (task, {})
+        cls.keeper.keep_rows(transaction, cls, [comment])
         cls.delete_row.run(id=id)
         cls.record(transaction, "deleted", comment)
         return changed
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Record the action under the task's title; the activity contains no text that may be taken back."""
+        """Record the action under the task's title."""
         task = Task.stored(row["task_id"])
         named = {name: task[name] for name in ("title", "number", "project_id")}
         super().record(transaction, action, row | named, changes)
@@ -1096,13 +1103,15 @@ Comment.indexed("comment_task", "task id")
 class Attachment(PartOfTask):
     """The description of a file; its bytes are in `AttachmentContent`, so that a list never reads them."""
 
+    # Null for a file that is kept after the deletion of its task, or its own.
+    task: Any = ForeignKeyField(Task, field="id", null=True, on_delete="CASCADE", index=False)
     filename = TextField()
     content_type = TextField()
     size = IntegerField()
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     created_at = TextField()
 
-    NOUN = "attachment"
+    NOUN, TITLE = "attachment", "filename"
 
     @statement
     def all_of_task(cls: Any):
@@ -1135,9 +1144,10 @@ class Attachment(PartOfTask):
         task = Task.stored(task_id)
         row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
         row |= {"created_by": transaction.actor["id"], "created_at": transaction.at} | described
-        cls.insert_row.run(**row)
+        cls.replace_row.run(**row)  # an import may bring back a file that is kept
         AttachmentContent.insert_row.run(attachment_id=row["id"], data=data)
-        Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
+        attached = {"attachment": [None, row["filename"]], "attachment_id": [None, row["id"]]}
+        Task.record(transaction, "updated", task, attached)
         Task.notices.acted(transaction, task_id)
         return row
 
@@ -1145,8 +1155,10 @@ class Attachment(PartOfTask):
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete the attachment. Raises `NotFound`."""
         row = cls.of_task(task_id, id)
-        cls.delete_row.run(id=id)
-        Task.record(transaction, "updated", Task.stored(task_id), {"attachment": [row["filename"], None]})
+        if not cls.keeper.keep_rows(transaction, cls, [row]):
+            cls.delete_row.run(id=id)
+        removed = {"attachment": [row["filename"], None], "attachment_id": [id, None]}
+        Task.record(transaction, "updated", Task.stored(task_id), removed)
 
 
 Attachment.indexed("attachment_task", "task id")

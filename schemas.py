@@ -705,7 +705,8 @@ ListedTaskShown = answer_with(
 )
 ProjectOfTaskShown = shown(models.Project, "id name status owner_id", "ProjectOfTask")
 MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
-AttachmentShown = shown(models.Attachment, "id task_id filename content_type size created_by created_at")
+ATTACHED = "id task_id filename content_type size created_by created_at"
+AttachmentShown = shown(models.Attachment, ATTACHED, task_id=Id)
 TaskDetailShown = answer_with(
     "TaskDetail",
     base=TaskShown,

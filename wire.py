@@ -400,6 +400,7 @@ class operation:
     after_delivery: Callable[[Any], Row] | None = None  # makes the response's data of the view's result
     scope: str = "write"  # the lowest scope of a key that may write with it; "read": a session of any scope
     preconditions: tuple[str, ...] = ()  # which of If-Match and If-None-Match it accepts
+    is_large: bool = False  # whether it may change very many rows, as every DELETE may
 
     @property
     def is_repeatable(self) -> bool:
@@ -467,8 +468,8 @@ class operation:
         """Run a view in a transaction, and send the transaction's deliveries."""
         current, role = request(), self.role
         repeatable = self.idempotency(arguments)
-        is_deletion = current.method == "DELETE"  # it may delete very many rows
-        with write(current.caller, current.request_id, begins_group=is_deletion) as transaction:
+        is_large = self.is_large or current.method == "DELETE"
+        with write(current.caller, current.request_id, begins_group=is_large) as transaction:
             if role is not None:  # the key or the role may have changed while the body arrived
                 transaction.actor = current.authenticate()
                 authorize(transaction.actor, role, self.scope)

@@ -158,12 +158,14 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
         key, fields = (entry["entity"], entry["entity_id"]), entry.get("changes", {})
         changed.pop(key, None)
         changed[key] = entry
-        released += fields.get("blocks", [[]])[0]
-        if entry["action"] == "created":
+        for numbers in fields.get("blocks", ()):
+            released += numbers
+        if entry["action"] in ("created", "restored"):
             new.add(key)
         elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
             blocking.append(entry["number"])
-        if fields.get("project_id", [""])[0] is None:  # the viewer did not see the task before
+        is_unseen = fields.get("project_id", [""])[0] is None  # the viewer did not see the task before
+        if is_unseen or (entry["entity"], entry["action"]) == ("task", "restored"):
             come.append(entry["entity_id"])
     for row in Task.blockers.affected_by(blocking, released):
         changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})

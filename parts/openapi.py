@@ -104,6 +104,7 @@ TAGS = {
     "comments": "Comments of people and agents on a task.",
     "attachments": "The files of a task.",
     "activity": "The history: each change, who made it and when.",
+    "deleted": "What was deleted in the last 30 days, and can be restored.",
     "inbox": "Your notifications.",
     "projects": "Projects, which contain the tasks, with statistics.",
     "milestones": "The dates that a project's tasks lead up to.",

@@ -549,7 +549,7 @@ class Import:
 
     def add_file(self, line: str, task: Row, described: Row) -> None:
         """Add an attachment that the task does not have. Raises `Invalid` if its file cannot be read."""
-        if Attachment.stored_row.one(id=described["id"]):
+        if (row := Attachment.stored_row.one(id=described["id"])) and row["task_id"]:
             return
         if self.files is None:
             self.report.drop("attachment, which needs --files", line)

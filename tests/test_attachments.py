@@ -34,7 +34,8 @@ def test_a_file_comes_back_as_it_was(owner, task):
     assert owner.read(f"/tasks/{task['id']}")["attachments"] == [made]
     assert owner.read(f"/tasks/{task['id']}/attachments") == {"attachments": [made]}
     change = owner.read(f"/tasks/{task['id']}/activity")["activity"][0]
-    assert (change["action"], change["changes"]) == ("updated", {"attachment": [None, "scan.bin"]})
+    attached = {"attachment": [None, "scan.bin"], "attachment_id": [None, made["id"]]}
+    assert (change["action"], change["changes"]) == ("updated", attached)
 
 
 SIZES = (0, 1, 4095, 16_384, 65_535, 65_536, 65_537, 131_072, 200_000, 3 * MIB + 7, 10 * MIB)
@@ -136,5 +137,7 @@ def test_an_attachment_is_found_under_its_own_task_while_it_and_its_bytes_exist(
     server.rows("DELETE FROM attachment_content WHERE attachment_id = ?", made["id"])
     fault(owner.get(f"/tasks/{task['id']}/attachments/{made['id']}"), 404, "not_found")
     owner.delete(f"/tasks/{task['id']}")
+    for id in (deleted["id"], task["id"]):
+        owner.data(owner.delete(f"/deleted/{id}"))
     kept = "SELECT 1 FROM attachment_content WHERE attachment_id IN (?, ?)"
     assert server.rows(kept, deleted["id"], last["id"]) == []

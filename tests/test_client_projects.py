@@ -31,7 +31,7 @@ WORD = "canary7f3a"  # in every text that the client must not see
 FIRST_NUMBER = 770_000  # of a task, so that each number can be found in a text
 # Such a client sees no row of these tables.
 UNSEEN_TABLES = {"agent_stop", "webhook", "event", "delivery", "invitation", "stored_answer", "flow"}
-UNSEEN_TABLES |= {"flow_task"}
+UNSEEN_TABLES |= {"flow_task", "deleted", "earlier"}
 MAIL = {"BOUND_QUIET_SECONDS": "0", "TASKS_MAIL__FROM": "tasks@example.org"}
 MAIL |= {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.05]", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "0"}
 VOLATILE = "timestamp|request_id|next_after|last_used_at|uptime_seconds|current_time|now"
