@@ -75,6 +75,7 @@ PARTS: tuple[str, ...] = (
     "brakes",  # on agents: three tries, and the stop of all
     "feeds",  # the history, changes and events; needs inbox
     "deleted",  # what was deleted: list, restore, delete it for good; needs blockers and order
+    "undo",  # undo what a key or a member did; needs blockers, deleted and feeds
     "calendar",  # for calendar programs
     "tools",  # the Model Context Protocol; needs sessions
     "oauth",  # keys for programs that know only the address of the tools; needs tools and page

@@ -1,4 +1,4 @@
-"""What is deleted is kept for 30 days: its list, how it is restored, and how it is deleted for good."""
+"""Deleted objects are kept for 30 days: list them, restore them, delete them for good."""
 
 import sqlite3
 from functools import lru_cache
@@ -27,16 +27,18 @@ api = Blueprint("deleted", __name__, url_prefix=schemas.API)
 def register(app: Any) -> None:
     app.register_blueprint(api)
     Entity.keeper = Deleted
-    app.chores += [
-        lambda: in_steps(Deleted.delete_old.run, most=100, before=now(-DAYS)),
-        lambda: in_steps(Earlier.delete_old.run, most=200, before=first_id(now(), -DAYS)),
-    ]
+    app.chores.append(delete_old)
+
+
+def delete_old() -> None:
+    in_steps(Deleted.delete_old.run, most=100, before=now(-DAYS))
+    in_steps(Earlier.delete_old.run, most=200, before=first_id(now(), -DAYS))
 
 
 DAYS = 30 * 86400.0  # seconds
 STEP = 250  # tasks that one call restores, in about 0.2 s
 KINDS = ("project", "milestone", "meeting", "whiteboard", "task", "comment", "attachment")
-# What comes back, each after what it refers to.
+# The tables of objects that come back, each after the tables that it refers to.
 _TABLES: Any = Project, Milestone, Meeting, Participant, Whiteboard, Task, Comment, Attachment, Blocker
 TABLES = {table._meta.table_name: table for table in _TABLES}
 
@@ -111,7 +113,7 @@ class Deleted(Identified):
 
     @statement
     def latest(cls: Any):
-        """What can be restored, newest first, without parts of others."""
+        """The objects that can be restored, newest first, without parts of others."""
         selected = [*columns(cls, "deleted_by", "key_id", "part_of_id", "rows"), via()]
         rows = cls.select(*selected, *profile(Member, "deleted_by"))
         rows = rows.join(Member, on=(cls.deleted_by == Member.id)).switch(cls)
@@ -183,7 +185,7 @@ class Deleted(Identified):
 
     @classmethod
     def purge(cls, transaction: Transaction, id: str) -> None:
-        """Delete for good what is kept of an object and its earlier texts, or those of one that still exists.
+        """Delete for good a deleted object with its earlier texts, or the earlier texts of another object.
 
         A member may do so with what the member has deleted or replaced. Raises `NotFound` and `Forbidden`.
         """

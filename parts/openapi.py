@@ -103,7 +103,7 @@ TAGS = {
     "tasks": "Create, find, change and complete tasks.",
     "comments": "Comments of people and agents on a task.",
     "attachments": "The files of a task.",
-    "activity": "The history: each change, who made it and when.",
+    "activity": "The history: each change, who made it and when; undo what a key or member did.",
     "deleted": "What was deleted in the last 30 days, and can be restored.",
     "inbox": "Your notifications.",
     "projects": "Projects, which contain the tasks, with statistics.",

@@ -55,7 +55,7 @@ def core(tmp_path_factory, received):
     folder = tmp_path_factory.mktemp("core")
     for file in ROOT.glob("*.py"):
         shutil.copy(file, folder)
-    shutil.copytree(ROOT / "migrations", folder / "migrations")
+    shutil.copytree(ROOT / "migrations", folder / "migrations", ignore=shutil.ignore_patterns("__*"))
     app = (folder / "app.py").read_text()
     (folder / "app.py").write_text(re.sub(r"(?ms)^PARTS: .*?^\)$", "PARTS = ()", app))
     (folder / "config.toml").write_text(ROUTES)

@@ -1,4 +1,4 @@
-"""What was deleted comes back as it was, or is deleted for good."""
+"""Deleted objects come back as they were, or are deleted for good."""
 
 import contextlib
 import threading
@@ -127,7 +127,7 @@ def test_a_project_comes_back_with_its_tasks_and_milestones(server, owner, proje
     assert owner.read(f"/whiteboards/{note['id']}")["project_id"] != project["id"]  # somebody has moved it
     restore(owner, earlier)
     assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 4
-    # Who sees a project is decided again.
+    # An admin decides again which clients see the project.
     assert client.read("/projects")["projects"] == []
 
 
@@ -438,7 +438,7 @@ def test_a_restore_that_is_killed_brings_back_all_or_nothing(launch, delay):
             row["n"]
             for row in server.rows("SELECT count(*) AS n FROM task UNION SELECT count(*) FROM deleted")
         }
-        # A call restores 250 of the tasks, of which 50 and the project are then left in `deleted`.
+        # A call restores 250 of the tasks; 50 and the project are then left in `deleted`.
         assert counts in ({0, 301}, {0, 300}, {250, 51}), counts
         assert server.rows("PRAGMA foreign_key_check") == []
         if server.rows("SELECT 1 FROM task") and kind == "delete":

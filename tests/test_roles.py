@@ -42,7 +42,7 @@ FOR = {
         PATCH /milestones/<id>|DELETE /milestones/<id>
         POST /meetings|PATCH /meetings/<id>|DELETE /meetings/<id>
         POST /whiteboards|PATCH /whiteboards/<id>|DELETE /whiteboards/<id>
-        GET /deleted|POST /deleted/<id>/restore|DELETE /deleted/<id>
+        GET /deleted|POST /deleted/<id>/restore|DELETE /deleted/<id>|POST /activity/undo
     """,
     ADMINS: """
         POST /members/invite|DELETE /members/<id>

@@ -1,0 +1,350 @@
+"""Undo all that a key or a member did in a period, except for changes by others since."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import Any
+
+import orjson
+from flask import Blueprint
+from peewee import fn
+
+import schemas
+from database import EncodedJSON, EncodedJSONField, Row, Statement, columns, db, digest, placeholder, to_json
+from errors import ApiError, Conflict, Forbidden, Invalid
+from meetings import Meeting
+from members import ADMINS, Activity, ApiKey, Member, Transaction
+from models import Attachment, Comment, Milestone, Project, Task, each
+from parts.blockers import Blocker
+from parts.deleted import TABLES, Deleted, Earlier
+from parts.feeds import ACTIVITY_FILTERS, HistoryQuery
+from strictjson import canonical
+from times import first_id, now
+from webhooks import announce, emit
+from wire import operation
+
+api = Blueprint("undo", __name__, url_prefix=schemas.API)
+
+
+def register(app: Any) -> None:
+    app.register_blueprint(api)
+
+
+MOST = 1000  # changes that one call undoes
+UNDONE = "already undone"
+# Fields without a column, with their present values: the tasks that block a task, also done ones.
+SETS: dict[str, Callable[[Row], list]] = {
+    "blocked_by": lambda row: [one["number"] for one in Blocker.stored_numbers.all(number=row["number"])],
+    "participant_ids": lambda row: [one["id"] for one in Meeting.shown(row["id"])["participants"]],
+}
+SENT = "Notifications, mail and events that were sent are not taken back."
+LAST = ("task", "comment", "meeting", "whiteboard", "milestone", "project")  # the order of deletions
+MARK: Any = fn.JSON_EXTRACT(Activity.changes, "$.undoes[1]")  # whose change an undo has undone
+
+
+@lru_cache
+def later(of_task: bool) -> Statement:
+    """Return the statement for who has last changed a task, or another object, besides the changes in `:ids`.
+
+    With an `:entity_id` only changes of a task itself count, with a `:path` only changes of that field, and
+    never what an undo has changed.
+    """
+    entity, path = placeholder("entity_id"), placeholder("path")
+    is_of: Any = Activity.task_id.is_null() & (Activity.entity_id == entity)
+    if of_task:
+        is_of = (Activity.task_id == placeholder("task_id")) & Activity.is_hidden.is_null()
+        is_of &= entity.is_null() | (Activity.entity_id == entity)
+    is_of &= path.is_null() | fn.JSON_TYPE(Activity.changes, path).is_null(False)
+    is_other = Activity.id.not_in(each("ids")) & MARK.is_null()
+    rows = Activity.select(Member.full_name).join(Member, on=(Activity.actor == Member.id))
+    rows = rows.where(is_of, is_other, Activity.id.between(placeholder("after"), placeholder("before")))
+    return Statement(rows.order_by(Activity.id.desc()).limit(1))
+
+
+class Undo:
+    """Undoes entries of the activity: first what was deleted comes back, then fields, then new things go.
+
+    Each step asks the models. If a model refuses it, the change is left, in the model's own words.
+    """
+
+    def __init__(self, transaction: Transaction, entries: list[Row], whom: str):
+        self.transaction, self.ids = transaction, [entry["id"] for entry in entries]
+        self.begun = Activity.newest.value()
+        self.done: list[Row] = []
+        self.left: list[Row] = []
+        self.entries: dict[str, list[Row]] = {}  # of each object, by its id, newest first
+        for entry in entries:
+            self.entries.setdefault(entry["entity_id"], []).append(entry)
+        marked = Activity.select(Activity.id).where(Activity.id >= placeholder("first"), whom == MARK)
+        self.was_undone = bool(Statement(marked.limit(1)).value(first=self.ids[-1]) if entries else None)
+
+    def run(self) -> None:
+        objects = [*self.entries.values()]
+        last = sorted(objects, key=lambda entries: (*LAST, entries[0]["entity"]).index(entries[0]["entity"]))
+        for entry in (entry for entries in objects for entry in entries if entry["entity"] == "member"):
+            reason = "members, roles, addresses, keys and links stay"
+            if key := ApiKey.stored_row.one(id=entry["changes"].get("api_key", [None, None])[1]):
+                reason = f"made the key {key['name']} ({key['prefix']}…): revoke it, if nobody needs it"
+            self.leave(entry, reason, entry["changes"])
+        for step, groups in ((self.restore, objects), (self.set_back, objects), (self.remove, last)):
+            for entries in groups:
+                table, id = TABLES.get(entries[0]["entity"]), entries[0]["entity_id"]
+                if table and (error := self.attempt(partial(step, table, id, entries))):
+                    self.leave(entries[0], str(error))
+
+    def attempt(self, step: Callable[[], None]) -> ApiError | None:
+        """Run a step and store its events; roll it back if it raises an error, and return that."""
+        transaction, result = self.transaction, None
+        lists: tuple[list, ...] = (self.done, self.left, transaction.deliveries)
+        lengths, left_to_sweeper = [len(one) for one in lists], transaction.left_to_sweeper
+        transaction.above.clear()  # the last step may have changed what waits for what
+        db.execute_sql("SAVEPOINT undo")
+        try:
+            step()
+            for event, task in transaction.also:  # now: a thousand tasks may have long texts
+                emit(transaction, event, {"task": task})
+        except ApiError as error:
+            db.execute_sql("ROLLBACK TO undo")
+            for one, length in zip(lists, lengths, strict=True):
+                del one[length:]
+            transaction.left_to_sweeper, result = left_to_sweeper, error
+        transaction.also.clear()
+        db.execute_sql("RELEASE undo")
+        return result
+
+    def note(self, entry: Row, action: str, fields: Iterable[str] = ()) -> None:
+        named = {name: entry[name] for name in ("entity", "entity_id", "number", "title")}
+        self.done.append(named | {"action": action, "fields": sorted(fields)})
+
+    def leave(self, entry: Row, reason: str, fields: Iterable[str] = ()) -> None:
+        self.note(entry, "left", fields)
+        self.left.append(self.done.pop() | {"reason": reason})
+
+    def since(self, entry: Row, words: str, field: str = "", *, within: bool = False) -> str:
+        """Return by whom else an object, or a field, was changed after this entry, or an empty text.
+
+        With `within`, changes of what belongs to a task count too.
+        """
+        entity_id = None if within and entry["entity"] == "task" else entry["entity_id"]
+        path = f"$.{field}" if field else None
+        query = {"task_id": entry["task_id"], "entity_id": entity_id, "path": path}
+        query |= {"after": entry["id"], "before": self.begun, "ids": self.ids}
+        name = later(entry["task_id"] is not None).value(**query)
+        return f"{words} since by {name}" if name else ""
+
+    def restore(self, table: Any, id: str, entries: list[Row]) -> None:
+        """Bring back what was there before, and is gone."""
+        if entries[0]["action"] != "deleted" or is_made(entries):
+            return
+        if table.stored_row.one(id=id):
+            if self.was_undone:
+                self.leave(entries[0], UNDONE)
+            return
+        if not (found := Deleted.kept(id)):
+            raise Conflict("it is not kept any more")
+        is_later = found["deleted_at"] != entries[0]["created_at"]
+        if is_later and (reason := self.since(entries[0], "deleted again")):
+            raise Conflict(reason)
+        self.bring_back(id)
+        self.note(entries[0], "restored")
+
+    def bring_back(self, id: str) -> None:
+        while not Deleted.restore(self.transaction, id):
+            continue
+
+    def set_back(self, table: Any, id: str, entries: list[Row]) -> None:
+        """Set fields back that still have the values that they were given."""
+        row, fields, rule = table.stored_row.one(id=id), Row(), None
+        if is_made(entries) or not row and entries[0]["action"] == "deleted":
+            return
+        if not row:
+            raise Conflict(self.since(entries[0], "deleted") or "deleted since")
+        for name in dict.fromkeys(name for entry in entries for name in entry["changes"]):
+            if name in table._meta.columns or name in SETS:
+                changed = [entry for entry in entries if name in entry["changes"]]
+                present = as_text(table, name, SETS[name](row) if name in SETS else row[name])
+                value, reason = self.fold(table, name, present, changed)
+                if reason:
+                    self.leave(changed[0], reason, [name])
+                elif value != present:
+                    fields[name] = orjson.loads(value)
+        if table is Task and row["status"] == "done" and "status" in fields:
+            rule = fields.pop("repeat", None)  # it comes back with the status, unless the next task stays
+            number = Task.shown(id)["next_number"]
+            made = self.entries.get(Task.id_of(number), []) if number else []
+            if made and is_made(made) and not self.since(made[-1], "changed", within=True):
+                self.remove(Task, made[0]["entity_id"], made)
+        self.edit(table, id, entries[0], fields)
+        if rule and Task.stored(id)["repeat"] not in (None, rule):
+            self.edit(table, id, entries[0], {"repeat": rule})
+        for entry in (entry for entry in entries if "attachment_id" in entry["changes"]):
+            if error := self.attempt(partial(self.set_file_back, entry, *entry["changes"]["attachment_id"])):
+                self.leave(entry, str(error), ["attachments"])
+
+    def fold(self, table: Any, name: str, present: str, entries: list[Row]) -> tuple[str, str]:
+        """Return the value, as JSON, that a field gets if these changes are undone, or why it is left."""
+        value, matches = present, False
+        for entry in entries:
+            pair, kept = entry["changes"][name], Earlier.of_activity.one(activity_id=entry["id"], field=name)
+            if not kept and (pair == [None, None] or "omitted_bytes" in str(pair)):
+                return present, "the earlier value is not kept"
+            old, new = (as_text(table, name, one) for one in pair)
+            is_same = value == new or name == "claimed_until"  # to extend a claim is no change
+            if kept:
+                old, is_same = kept["value"], digest(value) == kept["replaced_by"]
+            if is_same or value == old:
+                value, matches = old, True
+            elif matches:
+                break  # somebody else has changed it in between
+        if value != present:
+            return value, ""
+        if matches:  # it is back already
+            return value, UNDONE * self.was_undone
+        return value, self.since(entries[0], "changed", name) or "changed since"
+
+    def edit(self, table: Any, id: str, entry: Row, fields: Row) -> None:
+        """Set these fields of an object back, but for those that the models refuse."""
+        if not fields:
+            return
+        error = self.attempt(partial(self.store, table, id, fields))
+        if not error:
+            self.note(entry, "updated", fields)
+            return
+        if not isinstance(error, Invalid):
+            raise error
+        reasons = {re.split(r"\W", name)[0]: reason for name, reason in error.details}
+        wrong = fields.keys() & reasons or ({*fields} if len(fields) == 1 else set())
+        for name in wrong:
+            self.leave(entry, reasons.get(name) or str(error), [name])
+        rest = {name: value for name, value in fields.items() if name not in wrong}
+        # If it names none of them, a field that stays as it is does not allow one of them.
+        for some in [rest] if wrong else [{name: value} for name, value in fields.items()]:
+            self.edit(table, id, entry, some)
+
+    def store(self, table: Any, id: str, fields: Row) -> None:
+        new, has = {**fields}, table._meta.columns
+        for name in new:
+            if isinstance(has.get(name), EncodedJSONField):
+                new[name] = EncodedJSON(canonical(new[name]))
+        if (new.get("claimed_until") or "9") < now():
+            new["claimed_until"] = None
+        if table is Task:
+            announce(self.transaction, [Task.edit(self.transaction, id, new, None)])
+        elif table is Comment:
+            Comment.rewrite(self.transaction, Comment.shown(id), **new)
+        else:
+            table.edit(self.transaction, id, new)
+
+    def set_file_back(self, entry: Row, old: str | None, new: str | None) -> None:
+        """Remove the file that was attached, or attach the one that was removed; `old` or `new` is its id."""
+        row = Attachment.stored_row.one(id=old or new)
+        is_there = row and row["task_id"]
+        if new and is_there:
+            Attachment.remove(self.transaction, entry["task_id"], new)
+            self.note(entry, "deleted", ["attachments"])
+        elif old and not is_there:
+            self.bring_back(old)
+            self.note(entry, "restored", ["attachments"])
+
+    def remove(self, table: Any, id: str, entries: list[Row]) -> None:
+        """Delete what is new, unless somebody else has changed it or needs it."""
+        if not is_made(entries):
+            return
+        transaction, row = self.transaction, table.stored_row.one(id=id)
+        if not row:
+            reason = self.since(entries[0], "deleted") or UNDONE * self.was_undone
+            if entries[0]["action"] != "deleted" and reason:
+                self.leave(entries[0], reason)
+            return
+        if reason := self.since(entries[-1], "changed", within=True) or self.need_of(table, row):
+            raise Conflict(reason)
+        if table is Task:
+            Task.remove(transaction, id)
+        elif table is Comment:
+            announce(transaction, [Comment.remove(transaction, row["task_id"], id)])
+        elif table is Milestone:
+            announce(transaction, Milestone.remove_from_tasks(transaction, id))
+        elif table is Project:
+            deque(Project.remove_with_tasks(transaction, id, force=False), 0)
+        else:
+            table.remove(transaction, id)
+        self.note(entries[0], "deleted")
+
+    def need_of(self, table: Any, row: Row) -> str:
+        """Return which work of others needs a new object. The run's own work is deleted before or with it."""
+        for number in Blocker.blocked_by(row) if table is Task else ():
+            if not is_made(self.entries.get(Task.id_of(number), [])):
+                return f"#{number} waits for it"
+        for field, other in table._meta.backrefs.items() if table in (Milestone, Project) else ():
+            if other in TABLES.values():
+                user = Statement(other.select().where(field == placeholder("id")).limit(1)).one(id=row["id"])
+                if user:
+                    return f"the {other.NOUN} “{user[other.TITLE]}” belongs to it"
+        return ""
+
+
+def is_made(entries: list[Row]) -> bool:
+    """Return whether the object was not there before these entries."""
+    return bool(entries) and entries[-1]["action"] in ("created", "restored")
+
+
+def as_text(table: Any, name: str, value: Any) -> str:
+    """Return the JSON of a field's value in the form in which two values are compared."""
+    if isinstance(table._meta.columns.get(name), EncodedJSONField):
+        return value if isinstance(value, EncodedJSON) else canonical(value)
+    return to_json(sorted(value or ()) if name in SETS else value).decode()
+
+
+class UndoInput(schemas.Strict):
+    key = HistoryQuery._declared_fields["key"]
+    actor_id = schemas.Id()
+    since = schemas.Instant(required=True)
+    until = schemas.Instant(ends_day=True)
+    dry_run = schemas.JSONBoolean(**schemas.doc("Only show what would be undone."))
+
+    EXAMPLE = {"key": "tms_Zk3vQ2xw", "since": "2026-12-01T09:00:00Z", "dry_run": True}
+
+
+OBJECT: dict[str, Any] = {"entity": str, "entity_id": schemas.Id, "number": int | None, "title": str}
+OBJECT |= {"action": schemas.Choice(("restored", "updated", "deleted", "left")), "fields": [str]}
+UndoneShown = schemas.answer_with("Undone", **OBJECT)
+LeftShown = schemas.answer_with("Left", **OBJECT, reason=str)
+RESULT: dict[str, Any] = {"undone": [UndoneShown], "left": [LeftShown], "note": str}
+RESULT = {"changes": (int, "The number of changes in the period.")} | RESULT
+
+
+@api.post("/activity/undo")
+@operation(UndoInput(), schemas.answer_with("UndoneList", **RESULT), role="member", is_large=True)
+def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, **filters: str) -> Row:
+    """Undo what a key or member did in a period, up to 1000 changes, except for changes by others since."""
+    if not filters.keys() & {"key", "actor_id"}:
+        raise Invalid(("key", "is required, or actor_id"))
+    filters |= {"since": since, "from_id": first_id(since)}
+    if until := filters.get("until"):
+        filters["before_id"] = first_id(until, 60)
+    selected = [*columns(Activity, "changes"), fn.JSON(Activity.changes).alias("changes")]
+    # Hidden activity counts only for milestones: the activity of their project does not contain their ids.
+    counts = Activity.is_hidden.is_null() | (Activity.entity == "milestone")
+    rows = Activity.select(*selected).where(counts, *(ACTIVITY_FILTERS[name] for name in filters))
+    entries = Statement(rows.order_by(Activity.id.desc()).limit(MOST + 1)).all(**filters)
+    actor = transaction.actor
+    if actor["role"] not in ADMINS and any(entry["actor_id"] != actor["id"] for entry in entries):
+        raise Forbidden("you may undo what you did; an owner or admin undoes the rest")
+    if len(entries) > MOST:
+        raise Invalid(("since", f"includes over {MOST} changes; undo a shorter period, the latest first"))
+    whom = entries[0]["key_id" if "key" in filters else "actor_id"] if entries else ""
+    undo = Undo(transaction, entries, whom)
+    result: Row = {"changes": len(entries), "note": SENT}
+
+    def run() -> None:
+        undo.run()
+        result.update(undone=[*undo.done], left=[*undo.left])
+        if dry_run:
+            raise ApiError
+
+    undo.attempt(run)
+    undoes = fn.JSON_SET(Activity.changes, "$.undoes", fn.JSON_ARRAY(None, whom))
+    is_own = (Activity.id > undo.begun) & (Activity.request_id == transaction.request_id)
+    Statement(Activity.update(changes=undoes).where(is_own)).run()
+    return result

@@ -1,0 +1,455 @@
+"""The run of a key or a member is undone as a whole, except for changes by others since."""
+
+from functools import partial
+
+import pytest
+from harness import at_once, fault
+from test_changes import Mirror, assert_equal
+from test_deleted import attach, listed, restore, whole
+from test_keys import make_key
+
+
+def begun(client):
+    """The time at which a run begins."""
+    return client.get("/me").json()["meta"]["timestamp"]
+
+
+def undo(client, since, **fields):
+    """Undo what the key of `by`, or else the caller, has done since."""
+    if by := fields.pop("by", None):
+        fields["key"] = by.read("/me")["key"]["id"]
+    else:
+        fields["actor_id"] = client.member["id"]
+    return client.data(client.post("/activity/undo", {"since": since} | fields))
+
+
+def done(result):
+    return sorted((one["entity"], one["action"], *one["fields"]) for one in result["undone"])
+
+
+def reasons(result):
+    return sorted((one["entity"], *one["fields"], one["reason"]) for one in result["left"])
+
+
+def everything(owner, projects):
+    """All that these tests change, as the API shows it, but for versions and times of changes."""
+    tasks = [
+        task for one in projects for task in owner.read("/tasks", project_id=one["id"], limit=100)["tasks"]
+    ]
+    shown = {f"task {task['id']}": whole(owner, task) for task in tasks}
+    for one in projects:
+        row = owner.read(f"/projects/{one['id']}")
+        shown[f"project {one['id']}"] = row | {"updated_at": None}
+        for milestone in owner.read(f"/projects/{one['id']}/milestones")["milestones"]:
+            shown[milestone["id"]] = milestone | {"updated_at": None}
+    shown |= {row["id"]: row | {"updated_at": None} for row in owner.read("/meetings")["meetings"]}
+    for row in owner.read("/whiteboards")["whiteboards"]:
+        shown[row["id"]] = owner.read(f"/whiteboards/{row['id']}") | {"updated_at": None}
+    shown["projects"] = sorted(row["name"] for row in owner.read("/projects")["projects"])
+    return shown
+
+
+def test_a_run_is_undone_and_the_undo_is_undone(server, owner, project, join):
+    key = server.client(make_key(owner, name="Robot")["api_key"])
+    other, member = owner.make_project(), join()
+    long = "An old text. " * 200
+    fields = {
+        "description": long,
+        "labels": ["one"],
+        "metadata": {"n": 1.50, "long": "x" * 2000},
+        "priority": "high",
+    }
+    edited = owner.make_task(project, **fields, due_date="2030-01-01", assignee_id=member.member["id"])
+    moved, removed, parted = (owner.make_task(project) for _ in range(3))
+    owner.patch(f"/tasks/{edited['id']}/details", {"blocked_by": [removed["id"]]})
+    comment = owner.make(f"/tasks/{removed['id']}/comments", {"content": "Old."})
+    second = owner.make(f"/tasks/{parted['id']}/comments", {"content": "Mine."})
+    file = attach(owner, parted, b"old" * 1000)
+    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Launch"})
+    owner.patch(f"/tasks/{parted['id']}/details", {"milestone_id": milestone["id"]})
+    note, meeting = (
+        owner.make("/whiteboards", {"title": "Plan"}),
+        owner.make("/meetings", {"title": "A", "starts_at": "2030-01-01"}),
+    )
+    before, since = everything(owner, [project, other]), begun(owner)
+
+    new = key.make_task(project, title="New")
+    key.make(f"/tasks/{new['id']}/comments", {"content": "A remark."})
+    key.patch(f"/tasks/{new['id']}/details", {"blocked_by": [moved["id"]]})
+    made = key.make(f"/projects/{project['id']}/milestones", {"title": "Robot's"})
+    changes = {
+        "title": "Newer",
+        "description": "Short.",
+        "labels": [],
+        "metadata": {},
+        "priority": "low",
+        "due_date": None,
+    }
+    key.patch(f"/tasks/{edited['id']}/details", changes | {"milestone_id": made["id"], "assignee_id": None})
+    key.patch(f"/tasks/{edited['id']}", {"status": "in_progress"})
+    key.patch(f"/tasks/{edited['id']}", {"status": "review", "title": "Newest"})
+    key.make(f"/tasks/{edited['id']}/comments", {"content": "Is it?"})
+    attach(key, edited, b"new" * 1000, "new.txt")
+    key.patch(f"/tasks/{edited['id']}/details", {"blocked_by": []})
+    key.patch(f"/tasks/{moved['id']}/details", {"project_id": other["id"]})
+    key.delete(f"/tasks/{removed['id']}")
+    key.delete(f"/tasks/{parted['id']}/attachments/{file['id']}")
+    key.delete(f"/tasks/{parted['id']}/comments/{second['id']}")
+    key.delete(f"/milestones/{milestone['id']}")
+    key.delete(f"/whiteboards/{note['id']}")
+    key.patch(f"/meetings/{meeting['id']}", {"title": "B", "participant_ids": [member.member["id"]]})
+    key.make("/whiteboards", {"title": "Robot's"})
+    key.patch(f"/projects/{other['id']}", {"name": "Renamed"})
+    inner = key.make_project(name="Inner")
+    key.make_task(inner, title="In it")
+    key.delete(f"/tasks/{key.make_task(project, title='Short-lived')['id']}")
+    after = everything(owner, [project, other, inner])
+    assert after != before
+
+    tried = undo(owner, since, by=key, dry_run=True)
+    assert everything(owner, [project, other, inner]) == after
+    counts = "SELECT (SELECT count(*) FROM activity) AS a, (SELECT count(*) FROM event) AS b"
+    stored = server.rows(counts)
+    assert undo(owner, since, by=key, dry_run=True) == tried
+    assert server.rows(counts) == stored
+    again = begun(owner)
+    result = undo(owner, since, by=key)
+    assert result == tried
+    assert result["left"] == []
+    assert everything(owner, [project, other]) == before
+    entry = owner.read(f"/tasks/{edited['id']}/activity")["activity"][0]
+    assert entry["changes"]["undoes"] == [None, key.read("/me")["key"]["id"]]
+
+    assert undo(owner, again)["left"] == []
+    assert everything(owner, [project, other, inner]) == after
+    assert owner.read(f"/tasks/{edited['id']}")["title"] == "Newest"
+    assert comment  # it has come and gone with its task
+
+
+def test_what_others_have_changed_since_is_left_with_the_reason(server, owner, project, join):
+    key, member = server.client(make_key(owner)["api_key"]), join()
+    tasks = [owner.make_task(project, title=f"Old {number}") for number in range(4)]
+    paths = [f"/tasks/{task['id']}" for task in tasks]
+    since = begun(owner)
+    for path in paths[:3]:
+        key.patch(f"{path}/details", {"title": "Robot", "priority": "low"})
+    key.delete(paths[3])
+    commented, changed, alone = (key.make_task(project) for _ in range(3))
+    comment = key.make(f"{paths[0]}/comments", {"content": "One."})
+    key.patch(f"{paths[0]}/comments/{comment['id']}", {"content": "Two."})
+    note = key.make("/whiteboards", {"title": "Robot"})
+    member.patch(paths[0], {"title": "Ada's"})
+    member.delete(paths[1])
+    restore(member, tasks[3])
+    member.delete(paths[3])
+    member.make(f"/tasks/{commented['id']}/comments", {"content": "Good."})
+    member.patch(f"/tasks/{changed['id']}/details", {"priority": "high"})
+    member.patch(f"/whiteboards/{note['id']}", {"title": "Better"})
+    result = undo(owner, since, by=key)
+    name = member.member["full_name"]
+    assert reasons(result) == [
+        *[("task", f"changed since by {name}")] * 2,
+        ("task", f"deleted again since by {name}"),
+        ("task", f"deleted since by {name}"),
+        ("task", "title", f"changed since by {name}"),
+        ("whiteboard", f"changed since by {name}"),
+    ]
+    expected = [("comment", "deleted"), ("task", "deleted"), ("task", "updated", "priority")]
+    assert done(result) == [*expected, ("task", "updated", "priority", "title")]
+    first, third = owner.read(paths[0]), owner.read(paths[2])
+    assert [first[name] for name in ("title", "priority", "comment_count")] == ["Ada's", "medium", 0]
+    assert [third[name] for name in ("title", "priority")] == ["Old 2", "medium"]
+    fault(owner.get(f"/tasks/{alone['id']}"), 404, "not_found")
+    assert listed(owner)[0]["id"] in (alone["id"], comment["id"])
+    again = undo(owner, since, by=key)
+    assert done(again) == []
+    undone = [("task", "already undone"), ("task", "priority", "already undone")]
+    undone += [("task", "priority", "title", "already undone")]
+    assert set(reasons(result)) < set(reasons(again))
+
+
+def test_the_work_of_an_agent_is_undone(server, owner, project):
+    agent = server.client(make_key(owner, scope="agent")["api_key"])
+    task, answered = owner.make_task(project), owner.make_task(project)
+    since = begun(owner)
+    agent.post(f"/tasks/{task['id']}/claim", {"minutes": 30})
+    agent.patch(f"/tasks/{task['id']}", {"status": "review"})
+    fault(agent.post("/activity/undo", {"since": since, "actor_id": owner.member["id"]}), 403, "forbidden")
+    result = undo(owner, since, by=agent)
+    assert done(result) == [("task", "updated", "assignee_id", "status")]
+    shown = owner.read(f"/tasks/{task['id']}")
+    assert [shown[name] for name in ("status", "assignee_id", "claimed_until")] == ["todo", None, None]
+    assert answered["version"] == owner.read(f"/tasks/{answered['id']}")["version"]
+
+
+def test_a_completion_that_made_the_next_task_is_undone(owner, project):
+    task = owner.make_task(project, due_date="2030-01-01", repeat="FREQ=DAILY")
+    since = begun(owner)
+    owner.post(f"/tasks/{task['id']}/complete")
+    assert owner.read("/tasks", project_id=project["id"])["pagination"]["total"] == 2
+    assert undo(owner, since)["left"] == []
+    (shown,) = owner.read("/tasks", project_id=project["id"])["tasks"]
+    assert [shown[name] for name in ("id", "status", "repeat")] == [task["id"], "todo", "FREQ=DAILY"]
+
+
+def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, join, project):
+    member, other, admin = join(), join(), join("admin")
+    task = owner.make_task(project)
+    since = begun(owner)
+    member.patch(f"/tasks/{task['id']}", {"title": "Changed"})
+    body = {"since": since, "actor_id": member.member["id"]}
+    message = fault(other.post("/activity/undo", body), 403, "forbidden")["message"]
+    assert message == "you may undo what you did; an owner or admin undoes the rest"
+    assert len(member.data(member.post("/activity/undo", body | {"dry_run": True}))["undone"]) == 1
+    assert len(admin.data(admin.post("/activity/undo", body))["undone"]) == 1
+    fault(owner.post("/activity/undo", {"since": since}), 422, "validation_error", "key")
+    fault(owner.post("/activity/undo", {"key": owner.key[:12]}), 422, "validation_error", "since")
+
+
+def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    task = owner.make_task(project)
+    since = begun(owner)
+    owner.patch(f"/tasks/{task['id']}", {"title": "Second"})
+    until = begun(owner)
+    owner.patch(f"/tasks/{task['id']}", {"status": "review"})
+    assert done(undo(owner, since, until=until)) == [("task", "updated", "title")]
+    for _ in range(10):
+        owner.make("/tasks/batch", {"tasks": [{"title": "T", "project_id": project["id"]}] * 100})
+    body = {"since": since, "actor_id": owner.member["id"]}
+    message = fault(owner.post("/activity/undo", body), 422, "validation_error", "since")["message"]
+    assert message == "since: includes over 1000 changes; undo a shorter period, the latest first"
+
+
+@pytest.fixture
+def robot(server, owner):
+    return server.client(make_key(owner, name="Robot")["api_key"])
+
+
+def test_a_second_undo_says_that_it_is_undone(owner, robot, project):
+    old, gone = owner.make_task(project, description="Old. " * 300), owner.make_task(project)
+    since = begun(owner)
+    for title in ("One", "Two", "Three"):
+        robot.patch(f"/tasks/{old['id']}/details", {"title": title, "description": f"{title}. " * 300})
+    new = robot.make_task(project)
+    robot.delete(f"/tasks/{gone['id']}")
+    assert undo(owner, since, by=robot)["left"] == []
+    for result in (undo(owner, since, by=robot, dry_run=True), undo(owner, since, by=robot)):
+        assert done(result) == []
+        assert sorted((one["entity_id"], *one["fields"], one["reason"]) for one in result["left"]) == sorted(
+            [
+                (old["id"], "description", "already undone"),
+                (old["id"], "title", "already undone"),
+                (new["id"], "already undone"),
+                (gone["id"], "already undone"),
+            ]
+        )
+
+
+def test_an_undo_and_its_run_in_one_period_change_nothing(owner, project):
+    task = owner.make_task(project, title="Old", due_date="2030-01-01", repeat="FREQ=DAILY")
+    since = begun(owner)
+    owner.post(f"/tasks/{task['id']}/complete")
+    owner.patch(f"/tasks/{task['id']}", {"title": "New"})
+    assert done(undo(owner, since)) == [("task", "deleted"), ("task", "updated", "status", "title")]
+    before = whole(owner, task)
+    result = undo(owner, since)
+    assert done(result) == []
+    assert {one["reason"] for one in result["left"]} == {"already undone"}
+    assert whole(owner, task) == before
+
+
+def test_undo_redo_and_undo_again(owner, robot, project):
+    old, gone = owner.make_task(project, title="Old"), owner.make_task(project)
+    since = begun(owner)
+    new = robot.make_task(project, title="New")
+    robot.patch(f"/tasks/{old['id']}", {"title": "Changed"})
+    robot.delete(f"/tasks/{gone['id']}")
+    expected = [("task", "deleted"), ("task", "restored"), ("task", "updated", "title")]
+    for _ in range(2):
+        again = begun(owner)
+        assert done(undo(owner, since, by=robot)) == expected
+        fault(owner.get(f"/tasks/{new['id']}"), 404, "not_found")
+        assert done(undo(owner, again)) == expected
+        assert owner.read(f"/tasks/{new['id']}")["title"] == "New"
+        assert owner.read(f"/tasks/{old['id']}")["title"] == "Changed"
+
+
+def test_a_field_that_cannot_be_set_back_is_left_alone(owner, robot, join, project):
+    leaver = join()
+    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Launch"})
+    fields = {"assignee_id": leaver.member["id"], "milestone_id": milestone["id"]}
+    task = owner.make_task(project, title="Old", description="Old", **fields)
+    dated = owner.make_task(project, title="Old", due_date="2030-01-01", start_date="2029-12-01")
+    since = begun(owner)
+    changes = {"title": "New", "description": "New", "priority": "low"} | dict.fromkeys(fields)
+    robot.patch(f"/tasks/{task['id']}/details", changes)
+    robot.patch(f"/tasks/{dated['id']}/details", {"title": "New", "due_date": None})
+    owner.patch(f"/tasks/{dated['id']}/details", {"start_date": "2031-01-01"})
+    owner.delete(f"/members/{leaver.member['id']}")
+    owner.delete(f"/milestones/{milestone['id']}")
+    result = undo(owner, since, by=robot)
+    assert done(result) == [
+        ("task", "updated", "description", "priority", "title"),
+        ("task", "updated", "title"),
+    ]
+    assert reasons(result) == [
+        ("task", "assignee_id", "no such member"),
+        ("task", "due_date", "must not be before start_date, which is 2031-01-01T00:00:00.000Z"),
+        ("task", "milestone_id", "no such milestone"),
+    ]
+    shown = owner.read(f"/tasks/{task['id']}")
+    assert [shown[name] for name in ("title", "description", "priority")] == ["Old", "Old", "medium"]
+    assert owner.read(f"/tasks/{dated['id']}")["title"] == "Old"
+
+
+def test_a_reopened_task_has_no_rule_if_the_next_one_stays(owner, robot, join, project):
+    task = owner.make_task(project, due_date="2030-01-01", repeat="FREQ=WEEKLY")
+    since = begun(owner)
+    robot.post(f"/tasks/{task['id']}/complete")
+    number = owner.read(f"/tasks/{task['id']}")["next_number"]
+    ada = join()
+    ada.make(f"/tasks/{number}/comments", {"content": "I look into it."})
+    result = undo(owner, since, by=robot)
+    assert done(result) == [("task", "updated", "status")]
+    assert reasons(result) == [("task", f"changed since by {ada.member['full_name']}")]
+    found = [owner.read(f"/tasks/{one}") for one in (task["number"], number)]
+    assert [(one["status"], one["repeat"]) for one in found] == [("todo", None), ("todo", "FREQ=WEEKLY")]
+
+
+def test_a_reopened_task_has_its_rule_if_only_the_run_has_changed_the_next_one(owner, robot, project):
+    task = owner.make_task(project, due_date="2030-01-01", repeat="FREQ=WEEKLY")
+    since = begun(owner)
+    robot.patch(f"/tasks/{task['id']}/details", {"repeat": "FREQ=DAILY"})
+    robot.post(f"/tasks/{task['id']}/complete")
+    number = owner.read(f"/tasks/{task['id']}")["next_number"]
+    robot.patch(f"/tasks/{number}", {"title": "Changed"})
+    assert undo(owner, since, by=robot)["left"] == []
+    (shown,) = owner.read("/tasks", project_id=project["id"])["tasks"]
+    assert (shown["status"], shown["repeat"]) == ("todo", "FREQ=WEEKLY")
+
+
+def test_keys_and_members_that_the_run_made_stay_and_are_named_first(owner, robot, join, project):
+    member = join()
+    owner.make_task(project)
+    since = begun(owner)
+    made = make_key(robot, name="Back door")["key"]
+    robot.data(robot.patch(f"/members/{member.member['id']}", {"role": "admin"}))
+    invited = {"email": f"eve@{project['id']}.example", "full_name": "Eve", "role": "admin"}
+    robot.data(robot.post("/members/invite", invited), 201)
+    task = robot.make_task(project)
+    owner.patch(f"/tasks/{task['id']}", {"title": "Mine"})
+    result = undo(owner, since, by=robot)
+    stay = "members, roles, addresses, keys and links stay"
+    assert [(one["entity"], one["title"], one["fields"], one["reason"]) for one in result["left"]] == [
+        ("member", "Eve", [], stay),
+        ("member", member.member["full_name"], ["role"], stay),
+        (
+            "member",
+            owner.member["full_name"],
+            ["api_key"],
+            f"made the key Back door ({made['prefix']}…): revoke it, if nobody needs it",
+        ),
+        ("task", "A task", [], f"changed since by {owner.member['full_name']}"),
+    ]
+    assert result["note"] == "Notifications, mail and events that were sent are not taken back."
+
+
+def test_what_others_need_is_left(owner, robot, join, project):
+    ada = join()
+    theirs = ada.make_task(project, title="Ada's")
+    since = begun(owner)
+    milestone = robot.make(f"/projects/{project['id']}/milestones", {"title": "Robot's"})
+    first, second = (robot.make_task(project, title=title) for title in ("First", "Second"))
+    robot.patch(f"/tasks/{second['id']}/details", {"blocked_by": [first["id"]]})
+    needed = robot.make_task(project)
+    new = robot.make_project(name="New")
+    robot.make_task(new)
+    ada.patch(
+        f"/tasks/{theirs['id']}/details", {"milestone_id": milestone["id"], "blocked_by": [needed["id"]]}
+    )
+    ada.make_task(new, title="In it")
+    before = owner.read(f"/tasks/{theirs['id']}")
+    result = undo(owner, since, by=robot)
+    assert reasons(result) == [
+        ("milestone", "the task “Ada's” belongs to it"),
+        ("project", "the task “In it” belongs to it"),
+        ("task", f"#{theirs['number']} waits for it"),
+    ]
+    assert owner.read(f"/tasks/{theirs['id']}") == before
+    assert done(result) == [("task", "deleted")] * 3
+
+
+def test_comments_and_notes_get_their_earlier_text(owner, robot, join, project):
+    task, note = owner.make_task(project), owner.make("/whiteboards", {"title": "A", "content": {"n": 1e30}})
+    comment = robot.make(f"/tasks/{task['id']}/comments", {"content": "One."})
+    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "A", "description": "x" * 2000})
+    since = begun(owner)
+    for text in ("Two.", "Three."):
+        robot.patch(f"/tasks/{task['id']}/comments/{comment['id']}", {"content": text})
+        robot.patch(f"/whiteboards/{note['id']}", {"content": {"text": text}})
+        robot.patch(f"/milestones/{milestone['id']}", {"title": text, "description": text, "closed": True})
+    admin = join("admin")
+    assert done(undo(admin, since, by=robot)) == [
+        ("comment", "updated", "content"),
+        ("milestone", "updated", "closed_at", "description", "title"),
+        ("whiteboard", "updated", "content"),
+    ]
+    (shown,) = owner.read(f"/tasks/{task['id']}/comments")["comments"]
+    assert (shown["content"], shown["author_id"]) == ("One.", owner.member["id"])
+    assert owner.read(f"/whiteboards/{note['id']}")["content"] == {"n": 1e30}
+    shown = owner.read(f"/milestones/{milestone['id']}")
+    assert [shown[name] for name in ("title", "description", "closed_at")] == ["A", "x" * 2000, None]
+
+
+def test_a_text_whose_earlier_text_is_deleted_for_good_is_left(owner, robot, project):
+    task = owner.make_task(project, description="Old. " * 300)
+    since = begun(owner)
+    robot.patch(f"/tasks/{task['id']}/details", {"description": "New.", "title": "New"})
+    owner.data(owner.delete(f"/deleted/{task['id']}"))
+    result = undo(owner, since, by=robot)
+    assert done(result) == [("task", "updated", "title")]
+    assert reasons(result) == [("task", "description", "the earlier value is not kept")]
+
+
+def test_two_undo_the_same_at_once_and_one_of_them_finds_it_undone(server, owner, robot, project):
+    since = begun(owner)
+    tasks = [robot.make_task(project) for _ in range(5)]
+    body = {"since": since, "key": robot.read("/me")["key"]["id"]}
+    answers = at_once(*[partial(server.client().post, "/activity/undo", body) for _ in range(2)])
+    results = sorted((owner.data(answer) for answer in answers), key=lambda one: len(one["left"]))
+    assert [len(one["undone"]) for one in results] == [5, 0]
+    assert reasons(results[1]) == [("task", "already undone")] * 5
+    assert {task["id"] for task in tasks} <= {row["id"] for row in listed(owner, limit=5)}
+
+
+def test_receivers_and_followers_agree_after_an_undo(launch):
+    server = launch()
+    owner = server.client()
+    mirror = Mirror(server, owner.key)
+    robot = server.client(make_key(owner)["api_key"])
+    project = owner.make_project()
+    old, gone = owner.make_task(project, assignee_id=owner.member["id"]), owner.make_task(project)
+    comment = owner.make(f"/tasks/{gone['id']}/comments", {"content": "Yes."})
+    since = begun(owner)
+    robot.make_task(project)
+    robot.post(f"/tasks/{old['id']}/complete")
+    robot.patch(f"/tasks/{old['id']}/details", {"due_date": "2030-01-01", "assignee_id": None})
+    robot.delete(f"/tasks/{gone['id']}")
+    assert_equal(mirror.follow(), server, owner)
+    seen = owner.read("/events", limit=100)["events"]
+    undo(owner, since, by=robot, dry_run=True)
+    assert owner.read("/events", limit=100)["events"] == seen
+    undo(owner, since, by=robot)
+    assert_equal(mirror.follow(), server, owner)
+    assert ("comment", comment["id"]) in mirror.follow()
+    new = [event["event"] for event in owner.read("/events", limit=100)["events"][len(seen) :]]
+    assert sorted(new) == ["task.created", "task.deleted", "task.updated"]
+    shown = owner.read(f"/tasks/{old['id']}")
+    assert [shown[name] for name in ("status", "due_date", "assignee_id")] == [
+        "todo",
+        None,
+        owner.member["id"],
+    ]
