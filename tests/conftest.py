@@ -15,9 +15,37 @@ from database import db  # noqa: E402
 from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ["docs", "clients", "board_page", "database", "retries", "board_task", "slow_clients", "throwaway"]
-LONGEST += ["board_week", "errors", "readme", "backup", "secrets", "commands", "sweeper"]
-LONGEST += ["bad_input", "serving", "startup", "gateway_ladder", "bench", "deliveries", "docs_page"]
+LONGEST = [
+    "clients",
+    "board_page",
+    "board_task",
+    "docs",
+    "board_order",
+    "board_views",
+    "board_records",
+    "throwaway",
+]
+LONGEST += [
+    "mail",
+    "board_today",
+    "commands",
+    "board_texts",
+    "deploy",
+    "formats",
+    "tools_clients",
+    "database",
+]
+LONGEST += [
+    "docs_page",
+    "bad_input",
+    "board_inbox",
+    "changes",
+    "transfer",
+    "repeat",
+    "retries",
+    "board_clients",
+]
+LONGEST += ["client_projects", "startup", "slow_clients", "backup", "sweeper", "readme", "serving", "secrets"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {
@@ -38,15 +66,23 @@ def pytest_cmdline_main(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="leave out pages, other programs, and what is long")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out pages, servers, other programs, and what is long"
+    )
+
+
+def is_quick(item):
+    """Whether a test needs neither another program nor a socket of the service."""
+    sockets = {"server", "launch", "launch_module", "browser"} & {*item.fixturenames}
+    if not getattr(item.module, "NEEDS_SOCKET", True):
+        sockets -= {"server"}
+    return not sockets and not item.get_closest_marker("skipif")
 
 
 def pytest_collection_modifyitems(config, items):
     places = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     if config.getoption("quick"):
-        alone = [item for item in items if not item.get_closest_marker("skipif")]
-        alone = [item for item in alone if "browser" not in item.fixturenames]
-        items[:] = [item for item in alone if item.path.stem not in places]
+        items[:] = [item for item in items if is_quick(item) and item.path.stem not in places]
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
@@ -161,7 +197,7 @@ def faults():
 
 
 @pytest.fixture
-def browse(browser, profile, faults, launch):
+def browse(request, browser, faults, launch):
     """Open tabs, in which nothing may fail; they are closed before the servers that the test has launched."""
     pages = []
 
@@ -179,7 +215,8 @@ def browse(browser, profile, faults, launch):
         closes a tab that `stays`.
         """
         own = own or stays or options
-        page = browser.new_page(**{"locale": "en-GB", **options}) if own else profile.new_page()
+        shared = None if own else request.getfixturevalue("profile")
+        page = shared.new_page() if shared else browser.new_page(**{"locale": "en-GB", **options})
         if not stays:
             pages.append(page)
         page.set_default_timeout(PATIENCE * 1000)
@@ -191,7 +228,6 @@ def browse(browser, profile, faults, launch):
     yield open_page
     for page in pages:
         page.close()
-    profile.set_offline(False)
     seen, faults[:] = [*faults], []
     assert seen == []
 
