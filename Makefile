@@ -20,7 +20,7 @@ throwaway: $(VENV)/run
 test: $(VENV)/dev
 	$(BIN)/pytest -n 3 --dist loadfile $(ARGS)
 
-# A minute, with Python only: without pages, other programs, and the slowest files.
+# Half a minute, in the process of the tests: without pages, servers, other programs, and the slowest files.
 quick: $(VENV)/dev
 	$(BIN)/pytest -n 3 --dist loadfile --quick $(ARGS)
 

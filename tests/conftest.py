@@ -46,6 +46,7 @@ LONGEST += [
     "board_clients",
 ]
 LONGEST += ["client_projects", "startup", "slow_clients", "backup", "sweeper", "readme", "serving", "secrets"]
+LONGEST += ["core", "config"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {
