@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
-from itertools import islice
 from typing import Any, ClassVar
 
 from peewee import (
@@ -378,9 +377,9 @@ def refuse(*fields: str) -> None:
 class NoNotices:
     """The notifications that changes make: none. parts/inbox.py has others, with the same methods."""
 
-    notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
+    changed = notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
     handing_on = staticmethod(lambda *_, **__: nullcontext())
-    mentioned = staticmethod(lambda *_: [])
+    mentioned = responsible = staticmethod(lambda *_: [])
 
 
 class NoClaims:
@@ -681,7 +680,7 @@ class Task(Entity):
         row["blocked_by"] = cls.blockers.of_new(row["number"], blocked_by)
         cls.record(transaction, "created", row)
         made = ["assignee_id", "status"] + ["description"] * (not row["repeats"] and not is_copy)
-        cls._notify(transaction, row, {name: [None, row[name]] for name in made})
+        Task.notices.changed(transaction, row, {name: [None, row[name]] for name in made})
         for name in HIDDEN:
             del row[name]
         if transaction.notifies:
@@ -787,7 +786,7 @@ class Task(Entity):
         cls.record(transaction, action, task, changes)
         Task.notices.acted(transaction, id)
         Task.notices.settle(transaction, task, changes)
-        cls._notify(transaction, task, changes)
+        Task.notices.changed(transaction, task, changes)
         ApiKey.brakes.notify(transaction, stored, task)
         if is_completed:
             cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
@@ -806,37 +805,6 @@ class Task(Entity):
         further = cls.rules.handed_on(transaction, stored, fields, old, status)
         ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
         return further | differences(stored, dict.fromkeys(ended - fields.keys()))
-
-    @classmethod
-    def _notify(cls, transaction: Transaction, task: Row, changes: Row) -> None:
-        """Notify the members whom these changes of the task, or its creation, concern."""
-        old, status = changes.get("status", (None, None))
-        if "description" in changes:
-            Task.notices.mention(transaction, task, *changes["description"])
-        if "assignee_id" in changes:
-            Task.notices.notify(transaction, task, "assigned", task["assignee_id"])
-        elif old == "review" and status in ("todo", "in_progress"):
-            Task.notices.notify(transaction, task, "sent_back", task["assignee_id"])
-        if status == "review":
-            Task.notices.notify(transaction, task, "review", *cls.responsible(transaction, task))
-
-    @staticmethod
-    def responsible(transaction: Transaction, task: Row) -> list[str]:
-        """Return the id of the member to ask about a task: its creator, or else its project's owner.
-
-        If the project's owner cannot answer, it is an owner of the workspace. Inactive members, clients and
-        agents cannot answer. `Transaction.witness` is skipped. If nobody is left, the list is empty.
-        """
-
-        def answers(id: str) -> bool:
-            member = Member.stored_row.one(id=id)
-            is_able = member and member["status"] == Member.ACTIVE and member["role"] != "client"
-            return bool(is_able) and not ApiKey.is_agents(id)
-
-        owner = Project.stored(task["project_id"])["owner_id"]
-        owners = [owner] if answers(owner) else [row["id"] for row in Member.active_owners.all()]
-        others = (id for id in (task["created_by"], *owners) if id != transaction.witness)
-        return [*islice(filter(answers, others), 1)]
 
     @classmethod
     def take_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:

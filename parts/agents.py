@@ -82,9 +82,8 @@ class Claims:
                 free = {"status": "todo", "assignee_id": None}
                 task, changes = Task.edit(transaction, row["id"], free, None)
                 if not ApiKey.brakes.is_stuck(task):  # that is another notice
-                    Task.notices.notify(
-                        transaction, task, "claim_ended", *Task.responsible(transaction, task)
-                    )
+                    members = Task.notices.responsible(transaction, task)
+                    Task.notices.notify(transaction, task, "claim_ended", *members)
                 yield task, changes
 
     @classmethod
@@ -109,9 +108,9 @@ class Questions:
         """Let a new comment end the task's question, unless its author asked it, and perhaps ask another.
 
         The task waits for the next comment by somebody else. The question goes to the active members that it
-        mentions, or else to `Task.responsible`. Returns the task, its changes, the members that are asked and
-        the ones that are answered. Raises for a question `Forbidden` if a client asks, `Conflict` if the task
-        is done, and `Invalid` if nobody would be notified.
+        mentions, or else to `Task.notices.responsible`. Returns the task, its changes, the members that are
+        asked and the ones that are answered. Raises for a question `Forbidden` if a client asks, `Conflict`
+        if the task is done, and `Invalid` if nobody would be notified.
         """
         asked = set[str]()
         if question:
@@ -120,7 +119,7 @@ class Questions:
                 raise Conflict(f"#{task['number']} is done and waits for no answer; leave out question")
             able = {row["id"] for row in Member.shown_rows.all() if row["status"] == Member.ACTIVE}
             mentioned = {*comment["mentions"]} & able - {transaction.witness}
-            asked = mentioned or {*Task.responsible(transaction, task)}
+            asked = mentioned or {*Task.notices.responsible(transaction, task)}
             if not asked:
                 raise Invalid(("question", "nobody would be notified; mention a member, as @Full Name"))
         earlier = Comment.shown(task["question_id"]) if task["question_id"] else comment

@@ -98,7 +98,7 @@ class Brakes:
         if cls.is_stuck(task) and not cls.is_stuck(stored):
             if "key_id" not in transaction.actor:  # the sweeper ends the claim of an agent
                 transaction = Transaction(transaction.actor | {"scope": "agent"}, transaction.request_id)
-            Task.notices.notify(transaction, task, "stuck", *Task.responsible(transaction, task))
+            Task.notices.notify(transaction, task, "stuck", *Task.notices.responsible(transaction, task))
 
 
 class StopInput(schemas.Strict):

@@ -136,6 +136,37 @@ class Notice(Identified):
             for member in notified:
                 cls.replace_row.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
 
+    @classmethod
+    def changed(cls, transaction: Transaction, task: Row, changes: Row) -> None:
+        """Notify the members whom these changes of the task, or its creation, concern."""
+        old, status = changes.get("status", (None, None))
+        if "description" in changes:
+            cls.mention(transaction, task, *changes["description"])
+        if "assignee_id" in changes:
+            cls.notify(transaction, task, "assigned", task["assignee_id"])
+        elif old == "review" and status in ("todo", "in_progress"):
+            cls.notify(transaction, task, "sent_back", task["assignee_id"])
+        if status == "review":
+            cls.notify(transaction, task, "review", *cls.responsible(transaction, task))
+
+    @classmethod
+    def responsible(cls, transaction: Transaction, task: Row) -> list[str]:
+        """Return the id of the member to ask about a task: its creator, or else its project's owner.
+
+        If the project's owner cannot answer, it is an owner of the workspace. Inactive members, clients and
+        agents cannot answer. `Transaction.witness` is skipped. If nobody is left, the list is empty.
+        """
+
+        def answers(id: str) -> bool:
+            member = Member.stored_row.one(id=id)
+            is_able = member and member["status"] == Member.ACTIVE and member["role"] != "client"
+            return bool(is_able) and not ApiKey.is_agents(id)
+
+        owner = Project.stored(task["project_id"])["owner_id"]
+        owners = [owner] if answers(owner) else [row["id"] for row in Member.active_owners.all()]
+        others = (id for id in (task["created_by"], *owners) if id != transaction.witness)
+        return [*islice(filter(answers, others), 1)]
+
     @statement
     def delete_mentions(cls: Any):
         is_of_text = (cls.task == placeholder("task_id")) & cls.reason.in_(["mentioned", "question"])
@@ -322,7 +353,7 @@ class Notice(Identified):
         for row in cls.coming_due(hours):
             task = Task.stored(row["id"])
             Task.set_columns(task["id"], due_told=task["due_date"])
-            members = [task["assignee_id"]] if task["assignee_id"] else Task.responsible(transaction, task)
+            members = [task["assignee_id"]] if task["assignee_id"] else cls.responsible(transaction, task)
             cls.notify(transaction, task, "due", *members)
             yield task
 
@@ -345,7 +376,7 @@ class Notice(Identified):
     @classmethod
     @contextmanager
     def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
-        """Notify `Task.responsible` of questions and reviews that nobody can answer any more after the block.
+        """Notify `responsible` of questions and reviews that nobody can answer any more after the block.
 
         In it a member is removed or sees fewer projects, or a task is moved.
         """
@@ -355,7 +386,7 @@ class Notice(Identified):
             asker = Transaction({"id": row.pop("actor_id")}, transaction.request_id)
             if not cls.readers.all(**row):
                 task = Task.stored(row.pop("task_id"))
-                cls.notify(asker, task, row.pop("reason"), *Task.responsible(asker, task), **row)
+                cls.notify(asker, task, row.pop("reason"), *cls.responsible(asker, task), **row)
 
     @statement
     def delete_unblocked(cls: Any):
