@@ -525,40 +525,6 @@ class ProjectUpdate(ProjectInput):
     owner_id = Id()  # unlike on create it must not be null: a project always has an owner
 
 
-CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": models.PRIORITIES}
-
-
-def _check_past(time: str) -> None:
-    # The filters `created_since` and `completed_since` rely on it: a last change is not before these times.
-    if time > times.now():
-        raise ValidationError("must not be in the future; check its time zone")
-
-
-# Lines of an import also contain fields that the service makes itself, and names instead of ids.
-_made: dict[str, Any] = {"id": Id(), "created_at": Instant(validate=_check_past)}
-_named: dict[str, Any] = {"project": Text(MAX_TITLE, allow_none=True), "project_id": Id()}
-_person = Text(MAX_TITLE)  # an address, or a whole name
-_time = Instant(allow_none=True, validate=_check_past)
-_comment: dict[str, Any] = {"author": Text(MAX_TITLE, allow_none=True), "edited_at": _time}
-_comment |= {"content": Text(MAX_TEXT, lines=True, required=True)}
-
-
-_file = _made | {"id": Id(required=True), "filename": Name(255, required=True), "creator": _person}
-_file |= {"content_type": matching("[!-~]{1,200}", "a media type", required=True)}
-_task = _made | _named | {"creator": _person}
-_task |= dict.fromkeys(("milestone", "assignee"), Text(MAX_TITLE, allow_none=True))
-for _name, _words in CHOICES.items():  # null is an open status, and the default priority
-    _hint = f'; --{_name} "Their word={_words[1]}" says what another word means'
-    _task[_name] = Choice(_words, _hint, allow_none=True)
-_task |= {
-    "number": JSONInteger(1, 999_999_999),
-    "repeats": JSONInteger(1, 999_999_999, allow_none=True),
-    "rank": matching("[1-8][0-9]{9,39}", "digits as an export has them"),
-}
-_task |= {"completed_at": _time, "attachments": ListOf(fields.Nested(Strict.from_dict(_file)), "files")}
-_task |= {"comments": ListOf(fields.Nested(Strict.from_dict(_made | _comment)), "comments")}
-
-
 class DeliveryQuery(PageQuery):
     status = Choice(outbox.DELIVERY_STATUSES)
     webhook_id = Id()

@@ -37,7 +37,7 @@ def copied() -> Iterator[None]:
 
 def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
     """Return the meaning of other words for statuses or priorities, or of other names for columns."""
-    words, allowed = {}, schemas.CHOICES.get(option.name, ())
+    words, allowed = {}, transfer.CHOICES.get(option.name, ())
     for pair in pairs:
         word, _, value = pair.rpartition("=")
         if not (word and value) or (allowed and value not in allowed):
@@ -68,7 +68,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
     actor = fetch_actor(email, "admin")
     times.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     more["most"] = current_app.config["LIMITS"]["max_attachment_bytes"]
-    words, order, names = {name: more[name] for name in schemas.CHOICES}, more["dates"], more["column"]
+    words, order, names = {name: more[name] for name in transfer.CHOICES}, more["dates"], more["column"]
     with as_click_errors(ValueError, RecursionError):
         text = transfer.decoded(file.read())
         try:

@@ -252,7 +252,7 @@ class Export:
         words = [
             self.words.get(name, {}).get(transfer.word_of(text), transfer.word_of(text)) for text in found
         ]
-        meanings = [word for word in words if word in schemas.CHOICES[name]]
+        meanings = [word for word in words if word in transfer.CHOICES[name]]
         unknown = (text for text, word in zip(found, words, strict=True) if word and word not in meanings)
         return next(iter(meanings), None), next(unknown, "")
 

@@ -15,8 +15,10 @@ from typing import IO, Any
 from zoneinfo import ZoneInfo
 
 from marshmallow import Schema, ValidationError
+from marshmallow.fields import Nested
 from peewee import JOIN, fn
 
+import models
 import schemas
 import strictjson
 import times
@@ -26,7 +28,6 @@ from members import Member, Transaction, differences
 from models import HIDDEN, Attachment, AttachmentContent, Comment, Milestone, Project, Task
 from parts.blockers import Blocker
 from parts.resources import MilestoneInput
-from schemas import ProjectInput, TaskInput, _made, _named, _person, _task, _time
 from settings import read_file
 from times import first_id
 
@@ -37,6 +38,7 @@ IMPORTED = [
     *["repeat", "repeat_from", "repeats", "created_at", "completed_at", "id", "number"],
 ]
 OWN = ["version", "updated_at"]  # exported, and ignored by an import: each workspace has its own
+CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": models.PRIORITIES}
 ONLY_NEW = ("id", "number", "rank", "repeats", "created_at", "created_by")  # set for a new task only
 EXPORTED = ["number", *IMPORTED[:-1], *OWN]
 TIMES = ("_at", "_date")  # ends of the names of fields that contain a time
@@ -656,9 +658,36 @@ def write_json_lines(file: IO[str], files: Path | None = None) -> None:
             (files / attachment["id"]).write_bytes(AttachmentContent.of_attachment.value(id=attachment["id"]))
 
 
+def _check_past(time: str) -> None:
+    # The filters `created_since` and `completed_since` rely on it: a last change is not before these times.
+    if time > times.now():
+        raise ValidationError("must not be in the future; check its time zone")
+
+
+# Lines of an import also contain fields that the service makes itself, and names instead of ids.
+_made: dict[str, Any] = {"id": schemas.Id(), "created_at": schemas.Instant(validate=_check_past)}
+_time = schemas.Instant(allow_none=True, validate=_check_past)
+_person = schemas.Text(schemas.MAX_TITLE)  # an address, or a whole name
+_name = schemas.Text(schemas.MAX_TITLE, allow_none=True)
+_named: dict[str, Any] = {"project": _name, "project_id": schemas.Id()}
+_comment = _made | {"author": _name, "edited_at": _time}
+_comment |= {"content": schemas.Text(schemas.MAX_TEXT, lines=True, required=True)}
+_file = _made | {"id": schemas.Id(required=True), "filename": schemas.Name(255, required=True)}
+_file |= {"content_type": schemas.matching("[!-~]{1,200}", "a media type", required=True), "creator": _person}
+_task = _made | _named | {"creator": _person, "milestone": _name, "assignee": _name, "completed_at": _time}
+for _field, _words in CHOICES.items():  # null is an open status, and the default priority
+    _hint = f'; --{_field} "Their word={_words[1]}" says what another word means'
+    _task[_field] = schemas.Choice(_words, _hint, allow_none=True)
+_task |= {
+    "number": schemas.JSONInteger(1, 999_999_999),
+    "repeats": schemas.JSONInteger(1, 999_999_999, allow_none=True),
+    "rank": schemas.matching("[1-8][0-9]{9,39}", "digits as an export has them"),
+    "attachments": schemas.ListOf(Nested(schemas.Strict.from_dict(_file)), "files"),
+    "comments": schemas.ListOf(Nested(schemas.Strict.from_dict(_comment)), "comments"),
+}
 IMPORTS: dict[str, Schema] = {
-    "project": ProjectInput.from_dict({**_made, "owner": _person})(exclude=["owner_id"]),
+    "project": schemas.ProjectInput.from_dict({**_made, "owner": _person})(exclude=["owner_id"]),
     "milestone": MilestoneInput.from_dict(_made | _named | {"closed_at": _time})(exclude=["closed"]),
-    "task": TaskInput.from_dict(_task)(exclude=["assignee_id"]),
+    "task": schemas.TaskInput.from_dict(_task)(exclude=["assignee_id"]),
 }
 ONLY_JSON = {"kind", *IMPORTS["task"].fields} - {*EXPORTED}  # read from JSON lines, not from CSV
