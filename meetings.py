@@ -1,12 +1,12 @@
-"""The team's meetings and whiteboards. Nothing here knows HTTP."""
+"""The team's meetings and whiteboards; parts/resources.py changes them. Nothing here knows HTTP."""
 
 from typing import Any, ClassVar
 
 from peewee import SQL, CompositeKey, Expression, ForeignKeyField, Query, Select, TextField, fn
 
 from database import Base, EncodedJSONField, Row, columns, json_object, placeholder, statement
-from errors import Forbidden, Invalid
-from members import ADMINS, PROFILE, Member, Transaction, profile
+from errors import Invalid
+from members import PROFILE, Member, Transaction, profile
 from models import Project, Resource
 from times import now
 
@@ -77,36 +77,6 @@ class Meeting(Resource):
         if row.get("ends_at") and row["ends_at"] < row["starts_at"]:
             raise Invalid(("ends_at", "must not be before starts_at"))
 
-    @classmethod
-    def add(cls, transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
-        """Add a meeting that the actor organizes."""
-        meeting = super().add(transaction, organizer_id=transaction.actor["id"], **fields)
-        Participant.replace_all(meeting["id"], [], participant_ids or [])
-        return cls.shown(meeting["id"])
-
-    @classmethod
-    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change these fields; participants are replaced as a whole. Raises as `add`, and `Forbidden`."""
-        cls._check_organizer(transaction, cls.stored(id))
-        if "participant_ids" in fields:
-            old = [member["id"] for member in cls.shown(id)["participants"]]
-            new = fields.pop("participant_ids") or []
-            if set(new) != set(old):
-                Participant.replace_all(id, old, new)
-                also = {"participant_ids": [old, new]}
-        return super().edit(transaction, id, fields, also)
-
-    @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> None:
-        """Delete the meeting. Raises `NotFound` and `Forbidden`."""
-        cls._check_organizer(transaction, cls.stored(id))
-        super().remove(transaction, id)
-
-    @classmethod
-    def _check_organizer(cls, transaction: Transaction, row: Row) -> None:
-        if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != row["organizer_id"]:
-            raise Forbidden("only its organizer, an owner or an admin may change or delete a meeting")
-
 
 class Participant(Base):
     meeting = ForeignKeyField(Meeting, on_delete="CASCADE", index=False)
@@ -116,19 +86,6 @@ class Participant(Base):
 
     class Meta:
         primary_key = CompositeKey("meeting", "member")
-
-    @statement
-    def delete_rows(cls: Any):
-        return cls.delete().where(cls.meeting == placeholder("meeting_id"))
-
-    @classmethod
-    def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
-        """Replace the meeting's participants. Raises `Invalid` for new participants who are not members."""
-        added = [(index, id) for index, id in enumerate(new) if id not in old]
-        if wrong := [index for index, id in added if not Member.stored_row.one(id=id)]:
-            raise Invalid(*((f"participant_ids.{index}", "no such member") for index in wrong))
-        cls.delete_rows.run(meeting_id=meeting_id)
-        cls.insert_row.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
 
 
 class Whiteboard(Resource):
@@ -147,11 +104,6 @@ class Whiteboard(Resource):
         """Up to `:most` whiteboards without their contents, the last updated first; -1 means all."""
         whiteboards = cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
         return whiteboards.order_by(cls.updated_at.desc(), cls.id.desc()).limit(placeholder("most"))
-
-    @classmethod
-    def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Add a whiteboard, which is empty unless the fields have a `content`."""
-        return super().add(transaction, **{"content": "{}", **fields})
 
     @classmethod
     def stamp(cls, transaction: Transaction) -> Row:

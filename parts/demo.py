@@ -15,9 +15,10 @@ import store
 import times
 from commands import cli, fetch_actor, in_database
 from database import Row
-from meetings import Meeting, Whiteboard
+from meetings import Whiteboard
 from members import Member, Transaction
 from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Task
+from parts import resources
 from parts.inbox import Notice
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
@@ -234,7 +235,7 @@ class Demonstration:
         for days in (-21, -14, -7, -1, 1, 2, 7, 14):
             organizer, *colleagues = self.random.sample(self.team, 3)
             guests = [self.transaction.actor, *colleagues, self.random.choice(self.clients)]
-            Meeting.add(
+            resources.add_meeting(
                 self.past(days - 30, organizer),
                 title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
                 location=self.optional(self.random.choice(("Room 2", "Video call"))),

@@ -1,5 +1,6 @@
 """Milestones, meetings and whiteboards, which the specification only lists: make, change and delete them."""
 
+from functools import cache
 from typing import Any
 
 from flask import Blueprint
@@ -9,9 +10,10 @@ import meetings
 import models
 import schemas
 from app import OF_A_NEW_ROW
-from database import Row
-from meetings import Meeting, Whiteboard
-from members import Transaction
+from database import Row, Statement, placeholder
+from errors import Forbidden, Invalid
+from meetings import Meeting, Participant, Whiteboard
+from members import ADMINS, Member, Transaction
 from models import Milestone, Project
 from webhooks import announce
 from wire import operation
@@ -73,6 +75,53 @@ MILESTONES = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
 WHITEBOARDS = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
 
 
+def add_meeting(transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
+    """Add a meeting that the actor organizes."""
+    meeting = Meeting.add(transaction, organizer_id=transaction.actor["id"], **fields)
+    _replace_participants(meeting["id"], [], participant_ids or [])
+    return Meeting.shown(meeting["id"])
+
+
+def _replace_participants(meeting_id: str, old: list[str], new: list[str]) -> None:
+    """Replace the meeting's participants. Raises `Invalid` for new participants who are not members."""
+    added = [(index, id) for index, id in enumerate(new) if id not in old]
+    if wrong := [index for index, id in added if not Member.stored_row.one(id=id)]:
+        raise Invalid(*((f"participant_ids.{index}", "no such member") for index in wrong))
+    _participants_of().run(meeting_id=meeting_id)
+    Participant.insert_row.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
+
+
+@cache
+def _participants_of() -> Statement:
+    """Return the DELETE of a meeting's participants."""
+    return Statement(Participant.delete().where(Participant.meeting == placeholder("meeting_id")))
+
+
+def edit_meeting(transaction: Transaction, id: str, fields: Row) -> Row:
+    """Change these fields; participants are replaced as a whole. Raises as `edit`, and `Forbidden`."""
+    _check_organizer(transaction, id)
+    also = {}
+    if "participant_ids" in fields:
+        old = [member["id"] for member in Meeting.shown(id)["participants"]]
+        new = fields.pop("participant_ids") or []
+        if set(new) != set(old):
+            _replace_participants(id, old, new)
+            also = {"participant_ids": [old, new]}
+    return Meeting.edit(transaction, id, fields, also)
+
+
+def remove_meeting(transaction: Transaction, id: str) -> None:
+    """Delete the meeting. Raises `NotFound` and `Forbidden`."""
+    _check_organizer(transaction, id)
+    Meeting.remove(transaction, id)
+
+
+def _check_organizer(transaction: Transaction, id: str) -> None:
+    organizer, actor = Meeting.stored(id)["organizer_id"], transaction.actor
+    if actor["role"] not in ADMINS and actor["id"] != organizer:
+        raise Forbidden("only its organizer, an owner or an admin may change or delete a meeting")
+
+
 @api.get("/projects/<id>/milestones")
 @operation(gives=MILESTONES)
 def list_milestones(id: str) -> Row:
@@ -113,7 +162,7 @@ def delete_milestone(transaction: Transaction, id: str) -> None:
 @operation(MeetingInput(), schemas.MeetingShown, **OF_A_NEW_ROW)
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting. You are its organizer."""
-    return Meeting.add(transaction, **fields)
+    return add_meeting(transaction, **fields)
 
 
 @api.get("/meetings/<id>")
@@ -127,14 +176,14 @@ def get_meeting(id: str) -> Row:
 @operation(MeetingInput(partial=True), schemas.MeetingShown, role="member")
 def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a meeting, as its organizer, owner or admin. Fields that are not sent stay as they are."""
-    return Meeting.edit(transaction, id, fields)
+    return edit_meeting(transaction, id, fields)
 
 
 @api.delete("/meetings/<id>")
 @operation(gives=schemas.DeletedShown, role="member")
 def delete_meeting(transaction: Transaction, id: str) -> None:
     """Delete a meeting, as its organizer, owner or admin."""
-    Meeting.remove(transaction, id)
+    remove_meeting(transaction, id)
 
 
 @api.get("/whiteboards")
@@ -148,7 +197,7 @@ def list_whiteboards() -> Row:
 @operation(WhiteboardInput(), WhiteboardShown, **OF_A_NEW_ROW)
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
-    return Whiteboard.add(transaction, **fields)
+    return Whiteboard.add(transaction, **{"content": "{}", **fields})
 
 
 @api.get("/whiteboards/<id>")

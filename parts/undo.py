@@ -16,6 +16,7 @@ from errors import ApiError, Conflict, Forbidden, Invalid
 from meetings import Meeting
 from members import ADMINS, Activity, ApiKey, Member, Transaction
 from models import Attachment, Comment, Milestone, Project, Task, each
+from parts import resources
 from parts.blockers import Blocker
 from parts.deleted import TABLES, Deleted, Earlier
 from parts.feeds import ACTIVITY_FILTERS, HistoryQuery
@@ -233,6 +234,8 @@ class Undo:
             announce(self.transaction, [Task.edit(self.transaction, id, new, None)])
         elif table is Comment:
             Comment.rewrite(self.transaction, Comment.shown(id), **new)
+        elif table is Meeting:
+            resources.edit_meeting(self.transaction, id, new)
         else:
             table.edit(self.transaction, id, new)
 
@@ -265,6 +268,8 @@ class Undo:
             announce(transaction, [Comment.remove(transaction, row["task_id"], id)])
         elif table is Milestone:
             announce(transaction, Milestone.remove_from_tasks(transaction, id))
+        elif table is Meeting:
+            resources.remove_meeting(transaction, id)
         elif table is Project:
             deque(Project.remove_with_tasks(transaction, id, force=False), 0)
         else:
