@@ -910,19 +910,6 @@ class Activity(Identified):
         """The id of the activity that was stored last; the next transaction gets a later time."""
         return cls.select(cls.id).order_by(rowid(cls).desc()).limit(1)
 
-    @statement
-    def position(cls: Any):
-        """The number of an activity in the order of commits."""
-        return cls.select(rowid(cls)).where(cls.id == placeholder("id"))
-
-    @statement
-    def following(cls: Any):
-        """The activities after a position; with `:of_tasks` only of tasks and their comments."""
-        changes = fn.JSON(cls.changes).alias("changes")
-        rows = cls.select(*columns(cls, "changes"), changes)
-        rows = rows.where(fn.LIKELIHOOD(rowid(cls) > placeholder("position"), 0.001), cls.is_shown)
-        return rows.order_by(rowid(cls)).limit(placeholder("most"))
-
     @classmethod
     def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:
         """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors.

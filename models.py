@@ -76,7 +76,6 @@ Changed = tuple[Row, Row]  # a task and its changes: `{field: [old, new]}`
 
 MAX_BLOCKERS = 20  # tasks that block one task
 FIRST_RANK = 5_000_000_000  # with as much room before it as after it
-MAX_CALENDAR = 1000  # tasks in a calendar
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
 
 CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
@@ -507,15 +506,6 @@ class Task(Entity):
         """Return the number of the next task: one more than the highest that any task ever had."""
         rows = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {})
         return rows[0][0] + 1 if rows else 1
-
-    @statement
-    def of_calendar(cls: Any):
-        """The first open tasks of a member, in active projects, that are due in some period."""
-        is_due = cls.is_open & cls.due_date.between(placeholder("since"), placeholder("until"))
-        is_theirs = (cls.assignee == placeholder("member_id")) & cls.project.not_in(Project.select_archived())
-        rowids = cls.select(rowid(cls)).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
-        shown = [cls.id, cls.number, cls.title, cls.due_date, cls.created_at, cls.updated_at]
-        return cls.in_order(rowids.limit(MAX_CALENDAR), shown)
 
     @staticmethod
     def last_rank(number: int) -> str:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 
 import werkzeug
@@ -11,8 +10,9 @@ from flask import Blueprint
 
 import limits
 import schemas
-from database import Row, Statement, db, placeholder
+from database import Row, db, placeholder, rowid, statement
 from errors import not_found
+from lists import FILTERS
 from meetings import Meeting
 from members import CALENDAR, ApiKey, Transaction
 from models import MAX_LISTED, Task
@@ -37,6 +37,23 @@ UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
 CALENDAR_TIME = "%Y%m%dT%H%M%SZ"
 
 
+class Calendar:
+    MAX = 1000  # tasks
+
+    @statement
+    def tasks(cls: Any):
+        """The first open tasks of a member, in active projects, that are due in some period."""
+        is_due = Task.is_open & Task.due_date.between(placeholder("since"), placeholder("until"))
+        is_theirs = (Task.assignee == placeholder("member_id")) & FILTERS["archived"]
+        rowids = Task.select(rowid(Task)).where(is_due, is_theirs).order_by(Task.due_date, Task.id)
+        shown = [Task.id, Task.number, Task.title, Task.due_date, Task.created_at, Task.updated_at]
+        return Task.in_order(rowids.limit(cls.MAX), shown)
+
+    @statement
+    def revoke_link(cls: Any):
+        return ApiKey.revoke_where(ApiKey.member == placeholder("member_id"), ApiKey.scope == CALENDAR)
+
+
 def calendar(member_id: str, config: Mapping[str, Any]) -> bytes:
     """Return the member's due tasks and meetings as an iCalendar file (RFC 5545)."""
     base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
@@ -44,7 +61,7 @@ def calendar(member_id: str, config: Mapping[str, Any]) -> bytes:
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tasks//EN", f"X-WR-CALNAME:{_escaped(name)}"]
     lines += ["REFRESH-INTERVAL;VALUE=DURATION:PT1H", "X-PUBLISHED-TTL:PT1H"]  # or it is read once a week
     lines += UTC_ZONE.split()
-    for task in Task.of_calendar.all(member_id=member_id, since=since, until=until):
+    for task in Calendar.tasks.all(member_id=member_id, since=since, until=until):
         day = local(task["due_date"]).date()
         days = [f"DTSTART;VALUE=DATE:{day:%Y%m%d}", f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}"]
         lines += _entry(task, f"{base_url}/#task={task['number']}", "", *days, "TRANSP:TRANSPARENT")
@@ -87,17 +104,11 @@ CalendarShown = schemas.answer_with("Calendar", secret=True, url=str)
 CalendarRevokedShown = schemas.answer_with("CalendarRevoked", revoked=bool)
 
 
-@cache
-def revocation() -> Statement:
-    """Return the UPDATE that revokes the key in a member's calendar link."""
-    return Statement(ApiKey.revoke_where(ApiKey.member == placeholder("member_id"), ApiKey.scope == CALENDAR))
-
-
 @api.post("/calendar")
 @operation(gives=CalendarShown, status=201)
 def link_calendar(transaction: Transaction) -> Row:
     """Make the link of your calendar, which is shown only here. It replaces the old link."""
-    revocation().run(member_id=transaction.actor["id"], now=transaction.at)
+    Calendar.revoke_link.run(member_id=transaction.actor["id"], now=transaction.at)
     expires_at = ApiKey.limit_of(transaction.actor)
     _, key = ApiKey.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)
     return {"url": f"{request().config['SERVER']['base_url']}/calendar/{key}.ics"}
@@ -107,7 +118,7 @@ def link_calendar(transaction: Transaction) -> Row:
 @operation(gives=CalendarRevokedShown)
 def unlink_calendar(transaction: Transaction) -> Row:
     """Revoke the link of your calendar, if there is one."""
-    return {"revoked": revocation().run(member_id=transaction.actor["id"], now=transaction.at) > 0}
+    return {"revoked": Calendar.revoke_link.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
 
 
 @pages.get("/calendar/<string:key>.ics")

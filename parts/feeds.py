@@ -11,7 +11,7 @@ from peewee import SQL, Expression, Query, fn
 
 import members
 import schemas
-from database import PAGE_BYTES, Row, Statement, columns, db, placeholder
+from database import PAGE_BYTES, Row, Statement, columns, db, placeholder, rowid, statement
 from errors import Gone, Invalid
 from lists import OTHER_PROJECTS
 from meetings import Meeting, Participant, Whiteboard
@@ -94,6 +94,21 @@ def _made(*tables: Any) -> Statement:
 MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
 
 
+class Changes:
+    @statement
+    def position(cls: Any):
+        """The number of an activity in the order of commits."""
+        return Activity.select(rowid(Activity)).where(Activity.id == placeholder("id"))
+
+    @statement
+    def following(cls: Any):
+        """The activities after a position; with `:of_tasks` only of tasks and their comments."""
+        changes = fn.JSON(Activity.changes).alias("changes")
+        rows = Activity.select(*columns(Activity, "changes"), changes)
+        rows = rows.where(fn.LIKELIHOOD(rowid(Activity) > placeholder("position"), 0.001), Activity.is_shown)
+        return rows.order_by(rowid(Activity)).limit(placeholder("most"))
+
+
 class Position(NamedTuple):
     """How far a client has followed the changes; its cursor consists of these ids."""
 
@@ -121,10 +136,10 @@ def change_page(
             begin = Position(Activity.before.value(id=first), newest, None)
         else:
             begin = Position(newest, newest, "0")
-        place = Activity.position.value(id=begin.reported)
+        place = Changes.position.value(id=begin.reported)
         if begin.reported is None and Member.before.value(id=first) is None:  # the workspace is younger
             place = 0
-        was_restored = place is None or Activity.position.value(id=begin.newest) is None
+        was_restored = place is None or Changes.position.value(id=begin.newest) is None
         until = first_id(now(-HIDDEN_DAYS * 86400))
         is_too_old = Activity.forgotten.value(after=begin.reported, until=until)
     if was_restored or is_too_old:
@@ -134,7 +149,7 @@ def change_page(
     if begin.listed:
         entries = MADE[of_tasks].all(after=begin.listed, most=limit + 1)
     else:
-        entries = Activity.following.all(position=place, most=limit + 1, of_tasks=of_tasks)
+        entries = Changes.following.all(position=place, most=limit + 1, of_tasks=of_tasks)
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
@@ -172,9 +187,9 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
     for row in Comment.of_tasks.all(ids=come) if come else ():
         changed.setdefault(("comment", row["id"]), entries[-1] | {"action": "updated"})
     left = PAGE_BYTES if len(entries) > 1 else math.inf
-    for kind, statement in OBJECTS.items():
+    for kind, shown in OBJECTS.items():
         if ids := [id for name, id in changed if name == kind]:
-            rows, left = statement.some(left, ids=ids)
+            rows, left = shown.some(left, ids=ids)
             if left < 0:
                 return None
             objects |= {(kind, row["id"]): row for row in rows}

@@ -17,7 +17,8 @@ from models import Milestone, Task
 from outbox import Delivery, Webhook
 from parts.agents import Claims
 from parts.blockers import Blocker
-from parts.feeds import MADE, OBJECTS, activities
+from parts.calendar import Calendar
+from parts.feeds import MADE, OBJECTS, Changes, activities
 from parts.inbox import DUE, NOTICED, WORK, Notice
 from parts.labels import Labels
 from parts.order import Rank
@@ -100,7 +101,7 @@ READS = [
     (Notice, "delete_old", "sqlite_autoindex_notice_1 (id<?)"),
     (Claims, "over", "task_claimed"),
     *((Rank, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
-    (Task, "of_calendar", "task_assignee_due (assignee_id=?"),
+    (Calendar, "tasks", "task_assignee_due (assignee_id=?"),
     (Notice, "due_soon", "task_overdue"),
     (ApiKey, "revoke_oldest", "api_key_open (member_id=?)"),
     (Invitation, "to_mail", "invitation_mail_at"),
@@ -227,7 +228,7 @@ def test_a_history_is_read_in_order_and_that_of_a_task_from_its_index(plan):
 
 
 def test_a_page_of_changes_reads_its_rows_in_their_order_and_no_others(plan):
-    assert "SEARCH t1 USING INTEGER PRIMARY KEY (rowid>?)" in plan(Activity.following)
+    assert "SEARCH t1 USING INTEGER PRIMARY KEY (rowid>?)" in plan(Changes.following)
     assert "SEARCH t1 USING INDEX task_id (id=?)" in plan(OBJECTS["task"])
     for made in MADE.values():
         assert not [step for step in plan(made) if "TEMP B-TREE" in step or step.startswith("SCAN")]
@@ -276,4 +277,4 @@ def test_a_client_who_sees_some_projects_reads_an_index_of_each_table(plan_of_cl
         table = f"SCAN main.({tables})\\b(?!.* task_(labels|urgent)$)"
         assert not [step for step in steps if re.match(table, step)], (query.sql, steps)
     # A page asks for the changes after the newest: nothing earlier may be read.
-    assert "SEARCH main.activity USING INTEGER PRIMARY KEY (rowid>?)" in plan_of_client(Activity.following)
+    assert "SEARCH main.activity USING INTEGER PRIMARY KEY (rowid>?)" in plan_of_client(Changes.following)
