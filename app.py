@@ -75,7 +75,7 @@ PARTS: tuple[str, ...] = (
     "brakes",  # on agents: three tries, and the stop of all
     "feeds",  # the history, changes and events; needs inbox
     "deleted",  # what was deleted: list, restore, delete it for good; needs blockers and order
-    "undo",  # undo what a key or a member did; needs resources, blockers, deleted and feeds
+    "undo",  # undo what a key or a member did; needs resources, attachments, blockers, deleted and feeds
     "calendar",  # for calendar programs
     "tools",  # the Model Context Protocol; needs sessions
     "oauth",  # keys for programs that know only the address of the tools; needs tools and page
@@ -87,8 +87,8 @@ PARTS: tuple[str, ...] = (
     "backups",  # commands: copy and restore the database
     "prometheus",  # the figures; needs backups
     "doctor",  # a command: what is wrong; needs backups
-    "files",  # commands: import and export; needs resources, blockers and repeats
-    "demo",  # a command: a believable workspace; needs resources and inbox
+    "files",  # commands: import and export; needs resources, attachments, blockers and repeats
+    "demo",  # a command: a believable workspace; needs resources, attachments and inbox
     "throwaway",  # a command: a server for the tests of other programs; needs demo
 )
 

@@ -1075,49 +1075,6 @@ class Attachment(PartOfTask):
     def all_of_task(cls: Any):
         return cls.select().where(cls.task == placeholder("task_id")).order_by(cls.id)
 
-    @statement
-    def incomplete(cls: Any):
-        """The number of attachments without content, or with content of another size."""
-        size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
-        return cls.select(fn.COUNT(cls.id)).join(AttachmentContent, JOIN.LEFT_OUTER).where(size != cls.size)
-
-    @classmethod
-    def of(cls, task_id: str) -> list[Row]:
-        """Return the descriptions of the task's attachments, oldest first. Raises `NotFound`."""
-        Task.stored(task_id)
-        return cls.all_of_task.all(task_id=task_id)
-
-    @classmethod
-    def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
-        """Return the description and the bytes. Raises `NotFound`."""
-        row, data = cls.of_task(task_id, id), AttachmentContent.of_attachment.value(id=id)
-        return row, not_found("attachment") if data is None else data  # it was deleted between the two reads
-
-    @classmethod
-    def add(cls, transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:
-        """Attach a file to a task; `described` are its `filename` and `content_type`. Raises `NotFound`.
-
-        An import also passes `id`, `created_by` and `created_at`.
-        """
-        task = Task.stored(task_id)
-        row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
-        row |= {"created_by": transaction.actor["id"], "created_at": transaction.at} | described
-        cls.replace_row.run(**row)  # an import may bring back a file that is kept
-        AttachmentContent.insert_row.run(attachment_id=row["id"], data=data)
-        attached = {"attachment": [None, row["filename"]], "attachment_id": [None, row["id"]]}
-        Task.record(transaction, "updated", task, attached)
-        Task.notices.acted(transaction, task_id)
-        return row
-
-    @classmethod
-    def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
-        """Delete the attachment. Raises `NotFound`."""
-        row = cls.of_task(task_id, id)
-        if not cls.keeper.keep_rows(transaction, cls, [row]):
-            cls.delete_row.run(id=id)
-        removed = {"attachment": [row["filename"], None], "attachment_id": [id, None]}
-        Task.record(transaction, "updated", Task.stored(task_id), removed)
-
 
 Attachment.indexed("attachment_task", "task id")
 

@@ -16,9 +16,9 @@ import limits
 import schemas
 from app import OF_A_NEW_ROW
 from database import Row
-from errors import BadBody, TooLarge, Unavailable, Unsupported
+from errors import BadBody, TooLarge, Unavailable, Unsupported, not_found
 from members import Transaction
-from models import Attachment
+from models import Attachment, AttachmentContent, Task
 from schemas import API, MESSAGES, AttachmentShown, Name, Strict, answer_with
 from wire import Response, operation, request, slot
 
@@ -82,26 +82,54 @@ OF_A_FORM: Row = {"reads": read_form, "within": partial(slot, uploads, Unavailab
 ATTACHMENTS = answer_with("AttachmentList", attachments=[AttachmentShown])
 
 
+def attach(transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:
+    """Attach a file to a task; `described` are its `filename` and `content_type`. Raises `NotFound`.
+
+    An import also passes `id`, `created_by` and `created_at`.
+    """
+    task = Task.stored(task_id)
+    row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
+    row |= {"created_by": transaction.actor["id"], "created_at": transaction.at} | described
+    Attachment.replace_row.run(**row)  # an import may bring back a file that is kept
+    AttachmentContent.insert_row.run(attachment_id=row["id"], data=data)
+    attached = {"attachment": [None, row["filename"]], "attachment_id": [None, row["id"]]}
+    Task.record(transaction, "updated", task, attached)
+    Task.notices.acted(transaction, task_id)
+    return row
+
+
+def detach(transaction: Transaction, task_id: str, id: str) -> None:
+    """Delete an attachment. Raises `NotFound`."""
+    row = Attachment.of_task(task_id, id)
+    if not Attachment.keeper.keep_rows(transaction, Attachment, [row]):
+        Attachment.delete_row.run(id=id)
+    removed = {"attachment": [row["filename"], None], "attachment_id": [id, None]}
+    Task.record(transaction, "updated", Task.stored(task_id), removed)
+
+
 @api.get("/tasks/<task:id>/attachments")
 @operation(gives=ATTACHMENTS)
 def list_attachments(id: str) -> Row:
     """List the attachments of a task, oldest first."""
-    return {"attachments": Attachment.of(id)}
+    Task.stored(id)
+    return {"attachments": Attachment.all_of_task.all(task_id=id)}
 
 
 @api.post("/tasks/<task:id>/attachments")
 @operation(UPLOAD, schemas.AttachmentShown, **OF_A_FORM, **OF_A_NEW_ROW, scope="agent")
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task, sent as the part `file` of a form."""
-    return Attachment.add(transaction, id, **file)
+    return attach(transaction, id, **file)
 
 
 @api.get("/tasks/<task:id>/attachments/<attachment_id>")
 @operation(gives="application/octet-stream")
 def download_attachment(id: str, attachment_id: str) -> Response:
     """Download an attachment, which browsers always save as a file."""
-    row, data = Attachment.content(id, attachment_id)
-    name = row["filename"]
+    name = Attachment.of_task(id, attachment_id)["filename"]
+    data = AttachmentContent.of_attachment.value(id=attachment_id)
+    if data is None:  # it was deleted between the two reads
+        not_found("attachment")
     plain = re.sub(r'[^ -~]|["\\\\%]', "_", name)
     disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
     return Response(data, 200, {"Content-Disposition": disposition}, "application/octet-stream")
@@ -111,4 +139,4 @@ def download_attachment(id: str, attachment_id: str) -> Response:
 @operation(gives=schemas.DeletedShown, role="member")
 def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> None:
     """Delete an attachment."""
-    Attachment.remove(transaction, id, attachment_id)
+    detach(transaction, id, attachment_id)

@@ -17,8 +17,8 @@ from commands import cli, fetch_actor, in_database
 from database import Row
 from meetings import Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Task
-from parts import resources
+from models import PRIORITIES, STATUSES, Comment, Milestone, Project, Task
+from parts import attachments, resources
 from parts.inbox import Notice
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
@@ -188,7 +188,7 @@ class Demonstration:
             creator = self.teammate()
             task_id = Task.add(self.past(days, creator), **content)["id"]
             if number % 6 == 0:
-                Attachment.add(self.past(days + 0.01, self.teammate()), task_id, **NOTES)
+                attachments.attach(self.past(days + 0.01, self.teammate()), task_id, **NOTES)
             for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
                 transaction = self.past(days + self.random.uniform(0.01, 0.03), author)
                 remark = self.random.choice(REMARKS)

@@ -10,17 +10,17 @@ from typing import Any
 
 import click
 from flask import current_app
-from peewee import SqliteDatabase
+from peewee import JOIN, SqliteDatabase, fn
 from playhouse.migrations import Runner
 
 import database
 import gateway
 import members
-import models
 import schemas
 import settings
 import times
 from commands import NO_OWNER, about, cli, in_database
+from models import Attachment, AttachmentContent
 from outbox import Delivery, Webhook
 from parts import backups
 from settings import Unset, exposed_secrets
@@ -104,12 +104,19 @@ def integrity_problems() -> list[str]:
     return problems
 
 
+def incomplete_attachments() -> int:
+    """Return the number of attachments without content, or with content of another size."""
+    contents = Attachment.select(fn.COUNT(Attachment.id)).join(AttachmentContent, JOIN.LEFT_OUTER)
+    size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
+    return database.Statement(contents.where(size != Attachment.size)).value()
+
+
 def database_problems() -> list[str]:
     """Print notes on the database, and return its problems."""
     problems: list[str] = []
     try:
         problems += integrity_problems()
-        if count := models.Attachment.incomplete.value():
+        if count := incomplete_attachments():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not members.Member.active_owners.one():
             problems.append(NO_OWNER)

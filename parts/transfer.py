@@ -26,6 +26,7 @@ from database import Row, Statement, caseless, columns, digest, json_object, pla
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
 from models import HIDDEN, Attachment, AttachmentContent, Comment, Milestone, Project, Task
+from parts.attachments import attach
 from parts.blockers import Blocker
 from parts.resources import MilestoneInput
 from settings import read_file
@@ -561,7 +562,7 @@ class Import:
         except OSError as error:
             raise Invalid(("attachments", f"{error.filename}: {error.strerror}")) from error
         self.find_member(line, described, "creator", "created_by")
-        Attachment.add(self.transaction, task["id"], data=data, **described)
+        attach(self.transaction, task["id"], data=data, **described)
         self.changed.add(task["id"])
 
 

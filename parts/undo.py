@@ -16,7 +16,7 @@ from errors import ApiError, Conflict, Forbidden, Invalid
 from meetings import Meeting
 from members import ADMINS, Activity, ApiKey, Member, Transaction
 from models import Attachment, Comment, Milestone, Project, Task, each
-from parts import resources
+from parts import attachments, resources
 from parts.blockers import Blocker
 from parts.deleted import TABLES, Deleted, Earlier
 from parts.feeds import ACTIVITY_FILTERS, HistoryQuery
@@ -244,7 +244,7 @@ class Undo:
         row = Attachment.stored_row.one(id=old or new)
         is_there = row and row["task_id"]
         if new and is_there:
-            Attachment.remove(self.transaction, entry["task_id"], new)
+            attachments.detach(self.transaction, entry["task_id"], new)
             self.note(entry, "deleted", ["attachments"])
         elif old and not is_there:
             self.bring_back(old)
