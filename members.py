@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-import orjson
 from peewee import (
     JOIN,
     SQL,
@@ -59,7 +58,6 @@ MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 KEY_PREFIX = "tms_"
 OAUTH_PREFIX = "tmc_"  # of keys that programs get by OAuth (parts/oauth.py)
 SESSION_DAYS = 30.0
-MAX_SESSIONS = 100  # of a member, started with one key or with none; a new one ends the oldest
 HIDDEN_DAYS = 14.0  # for which hidden activity is kept; only `/changes` reports it
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 FRESH_SECONDS = 900.0  # after signing in, for which a session makes keys and links
@@ -691,34 +689,6 @@ class ApiKey(Credential):
                 "again: with a sign-in link or an API key, or if a proxy signs you in, by loading the page"
             )
 
-    @classmethod
-    def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
-        """Make the key of a session of the actor. It has the scope of the key in use, and ends with it."""
-        actor, started_with = transaction.actor, transaction.actor.get("key_id")
-        made = cls.issue(
-            transaction,
-            actor["id"],
-            name=name,
-            scope=actor.get("scope", "write"),
-            expires_at=min(actor.get("key_expires_at") or "9999", now(SESSION_DAYS * 86400)),
-            is_session=None if cls.limit_of(actor) else 1,
-            started_with=started_with,
-        )
-        cls.revoke_oldest.run(member_id=actor["id"], started_with=started_with or "", now=transaction.at)
-        return made
-
-    @statement
-    def revoke_oldest(cls: Any):
-        """Revoke sessions of a member that the key `started_with` started, all but the newest `MAX_SESSIONS`.
-
-        An empty `started_with` stands for links and a proxy. Otherwise a key that only reads could end the
-        sessions in which its member works.
-        """
-        is_theirs = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
-        is_theirs &= fn.COALESCE(cls.started_with, "") == placeholder("started_with")
-        sessions = cls.select(cls.id).where(is_theirs, cls.is_started).order_by(cls.id.desc())
-        return cls.revoke_where(cls.id.in_(sessions.limit(-1).offset(MAX_SESSIONS)))
-
     @statement
     def listed(cls: Any):
         """The keys of `:member_id`, or everybody's if that is null, without codes and ended sessions."""
@@ -943,11 +913,6 @@ class Activity(Identified):
         is_change = (cls.task_id == placeholder("task_id")) & (cls.entity == "task") & cls.is_hidden.is_null()
         is_change &= fn.JSON_EXTRACT(cls.changes, placeholder("path")).is_null(False)
         return rows.where(is_change).order_by(cls.id.desc()).limit(1)
-
-    @classmethod
-    def last_change_of(cls, task_id: str, field: str) -> Row:
-        """Return the last changes of a task that include this field; empty if it never changed."""
-        return orjson.loads(cls.last_change.value(task_id=task_id, path=f"$.{field}") or "{}")
 
     @classmethod
     def add(cls, transaction: Transaction, changes: Row, private: Any, **described: str | None) -> None:

@@ -350,22 +350,6 @@ class Milestone(Resource):
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
         super().record(transaction, action, row | {"is_hidden": 1}, changes)
 
-    @classmethod
-    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change the milestone; the field `closed` closes or reopens it. Raises as `add` does."""
-        if (closed := fields.pop("closed", None)) is not None:
-            fields["closed_at"] = (cls.stored(id)["closed_at"] or transaction.at) if closed else None
-        return super().edit(transaction, id, fields, also)
-
-    @classmethod
-    def remove_from_tasks(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
-        """Delete the milestone, and yield each task that it was removed from. Raises `NotFound`."""
-        milestone = cls.stored(id)
-        cls.keeper.keep_rows(transaction, cls, [milestone])  # while its tasks refer to it
-        yield from Task.clear(transaction, Task.milestone, id)
-        cls.delete_row.run(id=id)
-        cls.record(transaction, "deleted", milestone)
-
 
 def refuse(*fields: str) -> None:
     """Raise `Invalid` for the fields, if any, that only a part accepts."""

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import chain, count
 from typing import Any
 
+import orjson
 from flask import Blueprint
 
 import schemas
@@ -112,6 +113,11 @@ def next_dates(task: Row, at: str, repeat_from: str = "due_date") -> Row | None:
     }
 
 
+def last_change_of(task_id: str, field: str) -> Row:
+    """Return the last changes of a task that include this field; empty if it never changed."""
+    return orjson.loads(Activity.last_change.value(task_id=task_id, path=f"$.{field}") or "{}")
+
+
 class Rules:
     @staticmethod
     def check(rule: str) -> None:
@@ -166,7 +172,7 @@ class Rules:
         fields |= {"created_by": task["created_by"], "repeats": task["number"]}
         if task["milestone_id"] and Milestone.stored(task["milestone_id"])["closed_at"]:
             fields["milestone_id"] = None
-        given = Activity.last_change_of(task["id"], "assignee_id")
+        given = last_change_of(task["id"], "assignee_id")
         if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
             fields["assignee_id"] = None  # this task was claimed, not assigned
         fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
@@ -179,7 +185,7 @@ class Rules:
 
         If somebody has changed the following task, it stays, and the reopened task gets no rule.
         """
-        completed = Activity.last_change_of(task["id"], "repeat")
+        completed = last_change_of(task["id"], "repeat")
         if completed.get("status", [""])[-1] != "done":
             return {}
         if number := Task.shown(task["id"])["next_number"]:

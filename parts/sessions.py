@@ -9,15 +9,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Blueprint
+from peewee import fn
 from werkzeug.http import dump_cookie
 
 import schemas
-from database import Row
+from database import Row, placeholder, statement
 from errors import Conflict
-from members import ApiKey, Member, Transaction
+from members import SESSION_DAYS, ApiKey, Member, Transaction
 from schemas import API
 from settings import port_of
-from times import seconds_since
+from times import now, seconds_since
 from wire import Request, operation, request, root_path
 
 api = Blueprint("sessions", __name__, url_prefix=API)
@@ -26,6 +27,38 @@ api = Blueprint("sessions", __name__, url_prefix=API)
 def register(app: Any) -> None:
     app.register_blueprint(api)
     app.session_key = session_key
+
+
+class Sessions:
+    MAX = 100  # of a member, started with one key or with none; a new one ends the oldest
+
+    @classmethod
+    def start(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
+        """Make the key of a session of the actor. It has the scope of the key in use, and ends with it."""
+        actor, started_with = transaction.actor, transaction.actor.get("key_id")
+        made = ApiKey.issue(
+            transaction,
+            actor["id"],
+            name=name,
+            scope=actor.get("scope", "write"),
+            expires_at=min(actor.get("key_expires_at") or "9999", now(SESSION_DAYS * 86400)),
+            is_session=None if ApiKey.limit_of(actor) else 1,
+            started_with=started_with,
+        )
+        cls.revoke_oldest.run(member_id=actor["id"], started_with=started_with or "", now=transaction.at)
+        return made
+
+    @statement
+    def revoke_oldest(cls: Any):
+        """Revoke sessions of a member that the key `started_with` started, all but the newest `MAX`.
+
+        An empty `started_with` stands for links and a proxy. Otherwise a key that only reads could end the
+        sessions in which its member works.
+        """
+        is_theirs = (ApiKey.member == placeholder("member_id")) & ApiKey.revoked_at.is_null()
+        is_theirs &= fn.COALESCE(ApiKey.started_with, "") == placeholder("started_with")
+        sessions = ApiKey.select(ApiKey.id).where(is_theirs, ApiKey.is_started).order_by(ApiKey.id.desc())
+        return ApiKey.revoke_where(ApiKey.id.in_(sessions.limit(-1).offset(cls.MAX)))
 
 
 @lru_cache(maxsize=8)
@@ -138,7 +171,7 @@ def start_session(transaction: Transaction, api_key: str) -> Row:
 
 def start_session_of(transaction: Transaction) -> Row:
     """Start a session for the actor. Its key is in the cookie and nowhere else."""
-    key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
+    key, secret = Sessions.start(transaction, browser_name(request().user_agent.string))
     set_session_cookie(secret, key["expires_at"])
     return {"member": Member.shown(key["member"]["id"]), "key": key}
 

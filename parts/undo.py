@@ -267,7 +267,7 @@ class Undo:
         elif table is Comment:
             announce(transaction, [Comment.remove(transaction, row["task_id"], id)])
         elif table is Milestone:
-            announce(transaction, Milestone.remove_from_tasks(transaction, id))
+            resources.remove_milestone(transaction, id)
         elif table is Meeting:
             resources.remove_meeting(transaction, id)
         elif table is Project:

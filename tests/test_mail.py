@@ -30,6 +30,7 @@ from members import ApiKey, Member
 from models import Project, Task, write
 from parts.inbox import REASONS, Notice
 from parts.mail import SAYINGS
+from parts.sessions import Sessions
 from times import first_id, now
 
 QUICK = {"BOUND_QUIET_SECONDS": "0", "BOUND_AGAIN_SECONDS": "0.1", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
@@ -529,7 +530,7 @@ def test_notices_that_were_seen_are_not_read_again_by_the_sweeper(database):
     with write() as transaction:
         owner = transaction.actor = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         project = Project.add(transaction, name="P")["id"]
-        _, key = ApiKey.start_session(transaction, "a browser")
+        _, key = Sessions.start(transaction, "a browser")
         Member.set_columns(owner["id"], mailed_until="")
         row = {"member_id": owner["id"], "reason": "due", "excerpt": ""}
         for at in made:

@@ -12,7 +12,7 @@ from app import parts
 from database import Base, Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import _page, _total
-from members import Activity, ApiKey, Invitation, StoredAnswer
+from members import Activity, Invitation, StoredAnswer
 from models import Milestone, Task
 from outbox import Delivery, Webhook
 from parts.agents import Claims
@@ -22,6 +22,7 @@ from parts.feeds import MADE, OBJECTS, Changes, activities
 from parts.inbox import DUE, NOTICED, WORK, Notice
 from parts.labels import Labels
 from parts.order import Rank
+from parts.sessions import Sessions
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
 DONE = "completed_since status touched_since"
@@ -103,7 +104,7 @@ READS = [
     *((Rank, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Calendar, "tasks", "task_assignee_due (assignee_id=?"),
     (Notice, "due_soon", "task_overdue"),
-    (ApiKey, "revoke_oldest", "api_key_open (member_id=?)"),
+    (Sessions, "revoke_oldest", "api_key_open (member_id=?)"),
     (Invitation, "to_mail", "invitation_mail_at"),
     (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
     (Notice, "to_notify", "notice_member (member_id=? AND id>?)"),

@@ -12,7 +12,7 @@ from test_members import demoted, invite, join_with, removed, token_of, with_key
 
 from members import SESSION_DAYS, ApiKey, Member
 from models import write
-from parts.sessions import browser_name
+from parts.sessions import Sessions, browser_name
 from times import now
 
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -291,9 +291,9 @@ def test_a_member_has_100_sessions_of_which_a_new_one_ends_the_oldest(database):
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         other = Member.add(transaction, full_name="P", email="p@example.com", status="active", role="owner")
         key = ApiKey.issue(transaction, owner["id"], name="key")[0]
-        first, second, *_ = [ApiKey.start_session(transaction, str(n))[0] for n in range(101)]
+        first, second, *_ = [Sessions.start(transaction, str(n))[0] for n in range(101)]
         transaction.actor = other
-        ApiKey.start_session(transaction, "another's")
+        Sessions.start(transaction, "another's")
         assert [row["member_id"] for row in ApiKey.unrevoked.all(member_id=other["id"])] == [other["id"]]
     listed = ApiKey.visible({"id": owner["id"], "role": "member"})
     assert [row["id"] for row in listed][:2] == [key["id"], second["id"]]  # those that ended are not listed
@@ -304,10 +304,10 @@ def test_a_member_has_100_sessions_of_which_a_new_one_ends_the_oldest(database):
 def test_the_sessions_of_a_key_end_no_others(database):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
-        mine, _ = ApiKey.start_session(transaction, "mine")
+        mine, _ = Sessions.start(transaction, "mine")
         key, _ = ApiKey.issue(transaction, owner["id"], name="reads", scope="read")
         transaction.actor = owner | {"scope": "read", "key_id": key["id"]}
-        first, *_ = [ApiKey.start_session(transaction, str(n))[0] for n in range(101)]
+        first, *_ = [Sessions.start(transaction, str(n))[0] for n in range(101)]
     assert [bool(ApiKey.stored(one["id"])["revoked_at"]) for one in (mine, first)] == [False, True]
 
 
@@ -315,10 +315,10 @@ def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         kept = [ApiKey.issue(transaction, owner["id"], name="key", revoked_at=at)[0] for at in (None, "2026")]
-        kept.append(ApiKey.start_session(transaction, "open")[0])
+        kept.append(Sessions.start(transaction, "open")[0])
         for ended in ({"revoked_at": "2026-01-01"}, {"expires_at": "2026-01-01"}):
-            ApiKey.set_columns(ApiKey.start_session(transaction, "ended")[0]["id"], **ended)
-        kept.append(ApiKey.start_session(transaction, "ended today")[0])
+            ApiKey.set_columns(Sessions.start(transaction, "ended")[0]["id"], **ended)
+        kept.append(Sessions.start(transaction, "ended today")[0])
         ApiKey.set_columns(kept[-1]["id"], revoked_at=transaction.at)
         before = now(-SESSION_DAYS * 86400)
         assert [ApiKey.delete_ended.run(before=before, most=1) for _ in range(3)] == [1, 1, 0]
