@@ -1,4 +1,4 @@
-"""The team's meetings and whiteboards; parts/resources.py changes them. Nothing here knows HTTP."""
+"""The team's meetings and whiteboards. The part `resources` changes them; nothing here knows HTTP."""
 
 from typing import Any, ClassVar
 
