@@ -5,7 +5,7 @@ Each query is a `statement` of the class that runs it. A method that needs the a
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -464,7 +464,7 @@ class Task(Entity):
     SEEN = Base.OF_PROJECT
     _OTHER = "main.task other WHERE other.number = task.repeats AND +other.project_id IN seen_project"
     SEEN_AS: ClassVar[Row] = {"repeats": f"(SELECT number FROM {_OTHER})"}  # noqa: S608
-    # Parts replace these.
+    # A part replaces its own when it is imported: parts below it build statements from these at once.
     notices: ClassVar[Any] = NoNotices
     claims: ClassVar[Any] = NoClaims
     questions: ClassVar[Any] = NoQuestions
@@ -527,11 +527,6 @@ class Task(Entity):
         if missing := [index for index, one in enumerate(references) if one not in found]:
             raise Invalid(*((field.format(index), "no such task") for index in missing))
         return [found[one] for one in references]
-
-    @staticmethod
-    def label_keys_of(labels: list[str]) -> str:
-        """Return the column `label_keys` of a task with these labels."""
-        return "\x1f".join(["", *map(caseless, labels), ""]) if labels else ""
 
     @statement
     def by_external_id(cls: Any):
@@ -639,14 +634,12 @@ class Task(Entity):
         row |= fields | {"labels": cls.all_labels.spelled(transaction, fields.get("labels"))}
         row |= {name: row[name] or default for name, default in DEFAULTS.items()}
         row |= {
-            "checks": checkboxes(row["description"]),
             "tries": 0,
             "version": 1,
             "updated_at": transaction.at,
             "due_told": None if transaction.notifies else row["due_date"],
-            "label_keys": cls.label_keys_of(row["labels"]),
-            "search": cls.searchable(row),
         }
+        row |= cls.derived(row, row.keys())
         cls._check_dates({}, row)
         row["number"] = row["number"] or cls.next_number()
         row["rank"] = row["rank"] or cls.last_rank(row["number"])
@@ -700,57 +693,51 @@ class Task(Entity):
             if "due_date" in new:
                 raise Invalid(("due_date", f"must not be before start_date, which is {start}"))
 
-    @staticmethod
-    def searchable(task: Row) -> str:
-        """Return the column `search` of a task; the unit separator keeps a match from spanning both texts."""
-        return f"{fold(task['title'])}\x1f{fold(task.get('description') or '')}"
-
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
         """Change these fields; return the task and its changes.
 
-        A field that has the value already is no change. Null means the default of a field in `DEFAULTS`. A
-        new rank, `after` or `before` a task, makes a new version but is no change. Raises `NotFound`,
-        `Invalid` as `add` does, and `PreconditionFailed` if the task's version is none of `versions`.
+        `sent` are the fields as they are stored, `changes` those that differ, and `columns` what is written.
+        Null means the default of a field in `DEFAULTS`. A new rank, `after` or `before` a task, makes a new
+        version but is no change. Raises `NotFound`, `Invalid` as `add` does, `Forbidden` as `_check_done`
+        does, and `PreconditionFailed` if the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
-        fields = cls.rules.accepted(transaction, stored, fields)
-        ranked = cls.order.changes(transaction, stored, fields)
-        blocked = cls.blockers.changes(transaction, stored, fields)
-        fields = fields | {name: fields[name] or DEFAULTS[name] for name in DEFAULTS.keys() & fields}
-        if "labels" in fields:
-            fields["labels"] = cls.all_labels.spelled(transaction, fields["labels"])
-        is_moved = fields.get("project_id", stored["project_id"]) != stored["project_id"]
+        sent = cls.rules.accepted(transaction, stored, fields)
+        columns = cls.order.changes(transaction, stored, sent)  # takes `after` and `before` out of `sent`
+        changes = cls.blockers.changes(transaction, stored, sent)  # takes `blocked_by` out of it
+        sent = sent | {name: sent[name] or DEFAULTS[name] for name in DEFAULTS.keys() & sent}
+        if "labels" in sent:
+            sent["labels"] = cls.all_labels.spelled(transaction, sent["labels"])
+        is_moved = sent.get("project_id", stored["project_id"]) != stored["project_id"]
         if is_moved:
-            fields = {"milestone_id": None} | fields
-        planned: Row = stored | fields
-        changes = differences(stored, fields) | blocked
-        if not changes and not ranked:
+            sent = {"milestone_id": None, "assignee_id": stored["assignee_id"]} | sent
+        planned: Row = stored | sent
+        changes = differences(stored, sent) | changes
+        if not changes and not columns:
             return stored, {}
+        old, status = changes.get("status", (None, None))
         if changes.keys() & {"status", "assignee_id"}:
-            changes |= cls._consequences(transaction, stored, fields, changes)
-        new = {name: changes[name][1] for name in changes.keys() - blocked}
-        kept = {name: planned[name] for name in ("milestone_id", "assignee_id") if is_moved}
-        check_references(cls, new | kept, partial(cls._misplaced, planned["project_id"]))
-        cls._check_dates(stored, new | {"repeat": planned["repeat"]})
-        cls._check_external_id(new)
-        new |= ApiKey.brakes.counted(transaction, stored, changes)
-        new |= ranked | {"version": stored["version"] + 1, "updated_at": transaction.at}
-        hidden = {}
-        if changes.keys() & {"title", "description"}:
-            hidden["search"] = cls.searchable(planned)
-        if "labels" in changes:
-            hidden["label_keys"] = cls.label_keys_of(planned["labels"])
-        if "description" in changes:
-            new["checks"] = checkboxes(planned["description"])
-        is_completed = "status" in changes and planned["status"] == "done"
+            # A completed task hands its rule on, and a reopened one takes it back. A claim ends with either
+            # change, a question with the completion.
+            cls._check_done(transaction, old, status)
+            changes |= cls.rules.handed_on(transaction, stored, sent, old, status)
+            ended = ["claimed_until"] + ["question_id"] * (status == "done")
+            changes |= differences(stored, {name: None for name in ended if name not in sent})
+        columns |= {name: new for name, (_, new) in changes.items() if name != "blocked_by"}
+        check_references(cls, sent if is_moved else columns, partial(cls._misplaced, planned["project_id"]))
+        cls._check_dates(stored, columns | {"repeat": planned["repeat"]})
+        cls._check_external_id(columns)
+        columns |= cls.derived(planned, changes.keys())
+        columns |= ApiKey.brakes.counted(transaction, stored, changes)
+        columns |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if "status" in changes:
-            new.setdefault("completed_at", transaction.at if is_completed else None)
+            columns.setdefault("completed_at", transaction.at if status == "done" else None)
         with Task.notices.handing_on(transaction, task_id=id) if is_moved else nullcontext():
-            cls.set_columns(id, **new, **hidden)
-        task = stored | new
-        if blocked:
-            task["blocked_by"] = cls.blockers.replace_all(task["number"], blocked["blocked_by"][1])
+            cls.set_columns(id, **columns)
+        task = stored | {name: value for name, value in columns.items() if name not in HIDDEN}
+        if "blocked_by" in changes:
+            task["blocked_by"] = cls.blockers.replace_all(task["number"], changes["blocked_by"][1])
         if not changes:  # the history does not show ranks
             cls.record(transaction, "updated", task | {"is_hidden": 1})
             return task, {}
@@ -762,23 +749,24 @@ class Task(Entity):
         Task.notices.settle(transaction, task, changes)
         Task.notices.changed(transaction, task, changes)
         ApiKey.brakes.notify(transaction, stored, task)
-        if is_completed:
+        if status == "done":
             cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
             task = cls.rules.completed(transaction, task, planned["repeat"])
         return task, changes
 
     @classmethod
-    def _consequences(cls, transaction: Transaction, stored: Row, fields: Row, changes: Row) -> Row:
-        """Return the further changes that follow from a change of the status or assignee.
-
-        A completed task hands its rule on, and a reopened one takes it back. A claim ends with either change,
-        a question with the completion. Raises `Forbidden` as `_check_done` does.
-        """
-        old, status = changes.get("status", (None, None))
-        cls._check_done(transaction, old, status)
-        further = cls.rules.handed_on(transaction, stored, fields, old, status)
-        ended = {"claimed_until"} | ({"question_id"} if status == "done" else set())
-        return further | differences(stored, dict.fromkeys(ended - fields.keys()))
+    def derived(cls, task: Row, changed: Collection[str]) -> Row:
+        """Return the columns of a task that are computed from the fields that have `changed`."""
+        derived: Row = {}
+        if "title" in changed or "description" in changed:
+            # The unit separator keeps a match from spanning both texts.
+            derived["search"] = f"{fold(task['title'])}\x1f{fold(task['description'] or '')}"
+        if "description" in changed:
+            derived["checks"] = checkboxes(task["description"])
+        if "labels" in changed:
+            keys = map(caseless, task["labels"])
+            derived["label_keys"] = "\x1f".join(["", *keys, ""]) if task["labels"] else ""
+        return derived
 
     @classmethod
     def take_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:

@@ -260,8 +260,9 @@ def _insert(transaction: Transaction, table: Any, row: Row) -> None:
     if table is Comment:
         row["search"] = database.fold(row["content"])
     if table is Task:
-        labels, rank = Task.all_labels.spelled(transaction, orjson.loads(row["labels"])), row["rank"]
-        row |= {"labels": labels, "label_keys": Task.label_keys_of(labels), "search": Task.searchable(row)}
+        row["labels"] = Task.all_labels.spelled(transaction, orjson.loads(row["labels"]))
+        row |= Task.derived(row, ["title", "labels"])
+        rank = row["rank"]
         row |= {"version": row["version"] + 1, "updated_at": transaction.at}
         if Rank.rank_before.value(rank=f"{rank}0", id="") == rank:  # another task has its place by now
             high = Rank.rank_after.value(rank=rank, id="")

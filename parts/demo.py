@@ -159,24 +159,27 @@ class Demonstration:
             fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
             completed_at = yesterday if status == "done" else None
             assignee_id = fields["assignee_id"] or completed_at and transaction.actor["id"]
-            yield fields | {
-                "assignee_id": assignee_id,
-                "id": transaction.new_id(),
-                "number": start + number - 1,
-                "rank": Task.last_rank(start + number - 1),
-                "status": status,
-                "labels": [],
-                "label_keys": "",
-                "repeat_from": "due_date",
-                "tries": 0,
-                "created_by": transaction.actor["id"],
-                "completed_at": completed_at,
-                "due_told": fields["due_date"],
-                "version": 1 if status == "todo" else 2,
-                "created_at": transaction.at,
-                "updated_at": completed_at or transaction.at,
-                "search": Task.searchable(fields),
-            }
+            yield (
+                fields
+                | {
+                    "assignee_id": assignee_id,
+                    "id": transaction.new_id(),
+                    "number": start + number - 1,
+                    "rank": Task.last_rank(start + number - 1),
+                    "status": status,
+                    "labels": [],
+                    "label_keys": "",
+                    "repeat_from": "due_date",
+                    "tries": 0,
+                    "created_by": transaction.actor["id"],
+                    "completed_at": completed_at,
+                    "due_told": fields["due_date"],
+                    "version": 1 if status == "todo" else 2,
+                    "created_at": transaction.at,
+                    "updated_at": completed_at or transaction.at,
+                }
+                | Task.derived(fields, ["title"])
+            )
 
     def add_recent_tasks(self) -> None:
         """Add the last tasks, one for each hour before today, and the work on them."""
