@@ -20,7 +20,6 @@ api = Blueprint("agents", __name__, url_prefix=schemas.API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
-    Task.claims, Task.questions = Claims, Questions
     app.errands.append(("claims", Claims.ended, end_claims))
 
 
@@ -130,6 +129,9 @@ class Questions:
             asking = {"question_id": comment["id"] if question else None}
             task, changes = Task.edit(transaction, task["id"], asking, None)
         return task, changes, asked, answered
+
+
+Task.claims, Task.questions = Claims, Questions
 
 
 class ClaimInput(schemas.Strict):

@@ -21,8 +21,6 @@ api = Blueprint("brakes", __name__, url_prefix=schemas.API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
-    ApiKey.brakes = Brakes
-    FILTERS["for_agents"] = (Task.tries < MAX_TRIES) & ~fn.EXISTS(AgentStop.select(SQL("1")))
 
 
 class AgentStop(Identified):
@@ -99,6 +97,10 @@ class Brakes:
             if "key_id" not in transaction.actor:  # the sweeper ends the claim of an agent
                 transaction = Transaction(transaction.actor | {"scope": "agent"}, transaction.request_id)
             Task.notices.notify(transaction, task, "stuck", *Task.notices.responsible(transaction, task))
+
+
+ApiKey.brakes = Brakes
+FILTERS["for_agents"] = (Task.tries < MAX_TRIES) & ~fn.EXISTS(AgentStop.select(SQL("1")))
 
 
 class StopInput(schemas.Strict):

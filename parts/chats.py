@@ -37,10 +37,6 @@ CHAT_FORMATS: dict[str, tuple[Escape, Link]] = {
 }
 
 
-def register(app: Any) -> None:
-    bodies.update(dict.fromkeys(CHAT_FORMATS, chat_message))
-
-
 def chat_message(format: str, body: str, base_url: str) -> str:
     """Return the body of a message to Slack or Discord about the event with this body."""
     event = json.loads(body)
@@ -84,3 +80,6 @@ def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:
     for name, (_, new) in changes.items():
         label = shown(name.removesuffix("_id").replace("_", " "))
         yield f"{label}: {shown(new.replace('_', ' '))}" if name in SHOWN_CHANGES else label
+
+
+bodies.update(dict.fromkeys(CHAT_FORMATS, chat_message))

@@ -55,7 +55,6 @@ api = Blueprint("inbox", __name__, url_prefix=API)
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
-    Task.notices = Notice
     hours = app.config["WORKSPACE"]["due_notice_hours"]
     app.errands.append(("due dates", partial(Notice.coming_due, hours), partial(notify_due, hours)))
     app.chores.append(delete_old)
@@ -402,6 +401,7 @@ class Notice(Identified):
         return deletion_of_some(cls, cls.id < placeholder("before"))
 
 
+Task.notices = Notice
 # The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
 ON_TODAY = {
     "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),

@@ -255,6 +255,9 @@ def mail_to(transaction: Transaction, member_id: str, new_email: str | None = No
     Invitation.store(transaction, member_id=member_id, token_hash=token_hash, **fields)
 
 
+Invitation.mail_to = mail_to
+
+
 @cache
 def links_asked_for() -> Statement:
     """Return the SELECT of the number of a member's links: all open ones that can sign in, or, with
@@ -357,7 +360,6 @@ def problems(config: Row) -> Iterator[str]:
 
 def register(app: Any) -> None:
     app.register_blueprint(api)
-    Invitation.mail_to = mail_to
     app.notes.append(write_asked)
     app.starts.append(configure_mail)
     app.errands.append(("mails", has_some, send_all))
