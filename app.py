@@ -36,7 +36,7 @@ from metrics import figures
 from models import Comment, Project, Task, remove_member
 from outbox import Delivery, Webhook
 from schemas import API
-from settings import VERSION, SettingsError, config_file, read_settings
+from settings import VERSION, SettingsError, config_file, load_settings, read_settings
 from times import now
 from webhooks import Errand, announce, bodies, emit
 from wire import (
@@ -92,6 +92,11 @@ PARTS: tuple[str, ...] = (
     "throwaway",  # a command: a server for the tests of other programs; needs demo
 )
 
+# The settings that nothing but a part reads, and the part.
+READ_BY = {"server.sign_in_header": "sessions", "server.sign_out_url": "page", "mail.url": "mail"}
+READ_BY |= {"workspace.due_notice_hours": "inbox", "limits.tool_calls_per_minute": "tools"}
+READ_BY["oauth.enabled"] = "oauth"
+
 api = Blueprint("api", __name__, url_prefix=API)
 
 
@@ -123,6 +128,10 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     for part in parts():
         if hasattr(part, "register"):
             part.register(app)
+    defaults = load_settings({})
+    for section, name, part in ((*setting.split("."), part) for setting, part in READ_BY.items()):
+        if part not in PARTS and settings[section][name] != defaults[section][name]:
+            log.warning("%s.%s does nothing without the part %s (see PARTS in app.py)", section, name, part)
     if unsent := {webhook["format"] for webhook in settings["webhooks"]} - {"json", *bodies}:
         sys.exit(f"Error: webhooks.format: no part sends {', '.join(sorted(unsent))} (see PARTS in app.py)")
     for command in commands.cli.commands.values():

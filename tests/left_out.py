@@ -3,6 +3,7 @@
 `python left_out.py FOLDER` imports the core once. Each case runs in a fork, which imports the other parts.
 """
 
+import logging
 import os
 import re
 import sqlite3
@@ -26,6 +27,18 @@ LINES = re.findall(
     r'^    "(\w+)",  # [^;\n]*(?:; needs (.*))?$', Path(app.__file__).read_text(), re.MULTILINE
 )
 NEEDS = {part: re.findall(r"(?!and\b)\b\w+", needs) for part, needs in LINES}
+
+SETTINGS: dict = {
+    "server": {
+        "sign_in_header": "X-User",
+        "sign_in_networks": ["10.0.0.0/8"],
+        "sign_out_url": "http://127.0.0.1/out",
+    },
+    "workspace": {"due_notice_hours": 1},
+    "limits": {"tool_calls_per_minute": 1},
+    "mail": {"url": "smtp://127.0.0.1", "from": "tasks@example.com"},
+    "oauth": {"enabled": True},
+}
 
 
 def without(part):
@@ -79,6 +92,16 @@ def responses(service):
     return found
 
 
+def warn_of_settings():
+    """Expect a line of the log for each setting that nothing but a missing part reads."""
+    logged = []
+    logging.getLogger("tasks").addFilter(lambda record: not logged.append(record.getMessage()))
+    app.create_app(**SETTINGS)
+    warned = [line.split()[0] for line in logged if " does nothing without " in line]
+    if warned != [name for name, part in app.READ_BY.items() if part not in app.PARTS]:
+        print(f"without parts: the start warns of {warned}")
+
+
 def refuse_a_chat():
     """Expect that a webhook whose format no part sends ends the start, not each delivery."""
     os.environ["TASKS_WEBHOOKS"] = '[{"name": "chat", "url": "https://chat.example.com/", "format": "slack"}]'
@@ -111,6 +134,7 @@ def main(folder):
                 for operation, status, right in responses(service):
                     if status not in right:
                         print(f"without {part}: {operation} is {status}")
+                warn_of_settings()
                 if part == "chats":
                     refuse_a_chat()
             except BaseException:
