@@ -19,10 +19,9 @@ from database import Row
 from errors import BadBody, TooLarge, Unavailable, Unsupported, not_found
 from members import Transaction
 from models import Attachment, AttachmentContent, Task
-from schemas import API, MESSAGES, AttachmentShown, Name, Strict, answer_with
 from wire import Response, operation, request, slot
 
-api = Blueprint("attachments", __name__, url_prefix=API)
+api = Blueprint("attachments", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
@@ -32,7 +31,7 @@ def register(app: Any) -> None:
 class UploadedFile(fields.Field):
     """A file in a form, loaded as `filename`, `content_type` and `data`."""
 
-    default_error_messages = {**MESSAGES, "invalid": "must be a file"}
+    default_error_messages = {**schemas.MESSAGES, "invalid": "must be a file"}
     described = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
@@ -41,7 +40,7 @@ class UploadedFile(fields.Field):
         # Old browsers send whole paths; only the last part is the file's name.
         filename = re.split(r"[/\\]", value.filename or "")[-1]
         try:
-            filename = Name(255).deserialize(filename)
+            filename = schemas.Name(255).deserialize(filename)
         except ValidationError as error:
             raise ValidationError(f"its name {error.messages[0]}") from error
         kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
@@ -77,9 +76,9 @@ def read_form() -> MultiDict:
     return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
 
-UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
+UPLOAD = schemas.Strict.from_dict({"file": UploadedFile(required=True)})()
 OF_A_FORM: Row = {"reads": read_form, "within": partial(slot, uploads, Unavailable, BUSY)}
-ATTACHMENTS = answer_with("AttachmentList", attachments=[AttachmentShown])
+ATTACHMENTS = schemas.answer_with("AttachmentList", attachments=[schemas.AttachmentShown])
 
 
 def attach(transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:

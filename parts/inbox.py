@@ -32,25 +32,11 @@ from lists import FILTERS
 from meetings import Meeting
 from members import Activity, ApiKey, Member, Transaction, check_references, profile
 from models import MAX_LISTED, Comment, Project, Task, each, newest_of, write
-from schemas import (
-    API,
-    WAIT,
-    HistoryPaginationShown,
-    Id,
-    Instant,
-    MeetingShown,
-    ProfileShown,
-    QueryInteger,
-    Strict,
-    answer_with,
-    doc,
-    shown,
-)
 from times import first_id, local, now
 from webhooks import deliver, emit, in_steps
 from wire import awaited, operation, request
 
-api = Blueprint("inbox", __name__, url_prefix=API)
+api = Blueprint("inbox", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
@@ -469,9 +455,9 @@ def today(member_id: str, until: str) -> Row:
     return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 
-class InboxReadInput(Strict):
-    until = Id(**doc("This notification and all older ones."))
-    task_id = Id(**doc("All notifications about this task."))
+class InboxReadInput(schemas.Strict):
+    until = schemas.Id(**schemas.doc("This notification and all older ones."))
+    task_id = schemas.Id(**schemas.doc("All notifications about this task."))
 
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
@@ -481,30 +467,38 @@ class InboxReadInput(Strict):
     EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
 
 
-class SnoozeInput(Strict):
-    task_id = Id(required=True)
-    until = Instant(required=True, allow_none=True, **doc("Null brings the task back."))
+class SnoozeInput(schemas.Strict):
+    task_id = schemas.Id(required=True)
+    until = schemas.Instant(required=True, allow_none=True, **schemas.doc("Null brings the task back."))
 
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
 
 
-INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
-LIST_INBOX = Strict.from_dict(INBOX_QUERY)()
-NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
-NoticeShown = shown(
+INBOX_QUERY: dict[str, Any] = {
+    "limit": schemas.QueryInteger(1, 100, load_default=50),
+    "before": schemas.Id(),
+    "wait": schemas.WAIT,
+}
+LIST_INBOX = schemas.Strict.from_dict(INBOX_QUERY)()
+NoticeTaskShown = schemas.shown(models.Task, "id number title status", "NoticeTask")
+NoticeShown = schemas.shown(
     Notice,
     "id reason excerpt created_at read_at snoozed_until actor task",
-    actor=ProfileShown | None,
+    actor=schemas.ProfileShown | None,
     task=NoticeTaskShown,
 )
-INBOX = answer_with("Inbox", notices=[NoticeShown], unread=int, pagination=HistoryPaginationShown)
-INBOX_READ = answer_with("InboxRead", read=int)
-SNOOZED = shown(Notice, "task_id snoozed_until", "Snoozed", task_id=Id)
-TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
-SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", id=Id | None, excerpt=str)
-TodayEntryShown = answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
+INBOX = schemas.answer_with(
+    "Inbox", notices=[NoticeShown], unread=int, pagination=schemas.HistoryPaginationShown
+)
+INBOX_READ = schemas.answer_with("InboxRead", read=int)
+SNOOZED = schemas.shown(Notice, "task_id snoozed_until", "Snoozed", task_id=schemas.Id)
+TodayTaskShown = schemas.shown(models.Task, TODAY, "TodayTask")
+SaidShown = schemas.shown(
+    models.Comment, "id author_id created_at excerpt", "Said", id=schemas.Id | None, excerpt=str
+)
+TodayEntryShown = schemas.answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
 TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
-TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=[MeetingShown])
+TODAY_SHOWN = schemas.answer_with("Today", **TODAY_LISTS, meetings=[schemas.MeetingShown])
 
 
 @api.get("/inbox")

@@ -16,12 +16,11 @@ import schemas
 from database import Row, placeholder, statement
 from errors import Conflict
 from members import SESSION_DAYS, ApiKey, Member, Transaction
-from schemas import API
 from settings import port_of
 from times import now, seconds_since
 from wire import Request, operation, request, root_path
 
-api = Blueprint("sessions", __name__, url_prefix=API)
+api = Blueprint("sessions", __name__, url_prefix=schemas.API)
 
 
 def register(app: Any) -> None:
