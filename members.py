@@ -94,12 +94,6 @@ class Transaction:
         return {name: self.actor[name] for name in PROFILE} if self.actor else None
 
     @property
-    def witness(self) -> str | None:
-        """The member who knows of the change: the actor, unless an agent acts in a person's name."""
-        id = self.actor.get("id", "")
-        return None if self.actor.get("scope") == "agent" and not ApiKey.is_agents(id) else id or None
-
-    @property
     def makers(self) -> str:
         """The ids of the makers of a new key or link: the actor, and the makers of the key in use."""
         id, others = self.actor["id"], self.actor.get("key_makers") or ""
@@ -551,14 +545,6 @@ class Invitation(Credential):
         cls.store(transaction, member_id=member["id"], **fields)
         return token, expires_at
 
-    @statement
-    def to_mail(cls: Any):
-        """An open link that is due to be mailed, with its creator."""
-        creator = Member.alias("creator")
-        rows = cls.select(*columns(cls), *profile(creator, "creator"))
-        rows = rows.join(creator, on=(cls.created_by == creator.id))
-        return rows.where(cls.mail_at <= placeholder("now"), cls.is_open()).limit(1)
-
     @staticmethod
     def link(config: Mapping[str, Any], token: str) -> str:
         """Return the address of the page that uses the token."""
@@ -768,21 +754,6 @@ class ApiKey(Credential):
             cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
             Member.status == Member.ACTIVE,
         )
-
-    @statement
-    def scopes_of(cls: Any):
-        """The scopes that the keys and sessions of a member have or had, without calendar links.
-
-        A key by OAuth does not count either: a person has allowed it.
-        """
-        is_theirs = (cls.member == placeholder("member_id")) & ~cls.hash.contains(":")
-        return cls.select(cls.scope).distinct().where(is_theirs, cls.scope != CALENDAR)
-
-    @classmethod
-    def is_agents(cls, member_id: str) -> bool:
-        """Return whether this is a program's member: it has keys, and none of them completes tasks."""
-        scopes = {row["scope"] for row in cls.scopes_of.all(member_id=member_id)}
-        return bool(scopes) and "write" not in scopes
 
     @classmethod
     def caller(cls, key: str, kind: str = "key", audience: str = "") -> Row | None:

@@ -333,14 +333,9 @@ class Milestone(Resource):
 
     @statement
     def of_project(cls: Any):
+        """The project's milestones by due date, undated ones last."""
         milestones = cls.select_shown().where(cls.project == placeholder("project_id"))
         return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
-
-    @classmethod
-    def of(cls, project_id: str) -> list[Row]:
-        """Return the project's milestones by due date, undated ones last. Raises `NotFound`."""
-        Project.stored(project_id)
-        return cls.of_project.all(project_id=project_id)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
@@ -361,6 +356,7 @@ class NoNotices:
     """The notifications that changes make: none. parts/inbox.py has others, with the same methods."""
 
     changed = notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
+    witness = staticmethod(lambda _transaction: None)
     handing_on = staticmethod(lambda *_, **__: nullcontext())
     mentioned = responsible = staticmethod(lambda *_: [])
 

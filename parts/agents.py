@@ -117,7 +117,7 @@ class Questions:
             if task["status"] == "done":
                 raise Conflict(f"#{task['number']} is done and waits for no answer; leave out question")
             able = {row["id"] for row in Member.shown_rows.all() if row["status"] == Member.ACTIVE}
-            mentioned = {*comment["mentions"]} & able - {transaction.witness}
+            mentioned = {*comment["mentions"]} & able - {Task.notices.witness(transaction)}
             asked = mentioned or {*Task.notices.responsible(transaction, task)}
             if not asked:
                 raise Invalid(("question", "nobody would be notified; mention a member, as @Full Name"))

@@ -30,7 +30,7 @@ from database import (
 )
 from lists import FILTERS
 from meetings import Meeting
-from members import Activity, ApiKey, Member, Transaction, check_references, profile
+from members import CALENDAR, Activity, ApiKey, Member, Transaction, check_references, profile
 from models import MAX_LISTED, Comment, Project, Task, each, newest_of, write
 from times import first_id, local, now
 from webhooks import deliver, emit, in_steps
@@ -114,7 +114,7 @@ class Notice(Identified):
         An agent that acts in a person's name notifies this person too, of what waits for a person.
         """
         actor = transaction.actor.get("id")
-        knows = transaction.witness if reason in FOR_PEOPLE else actor
+        knows = cls.witness(transaction) if reason in FOR_PEOPLE else actor
         if transaction.notifies and (notified := {*members} - {None, knows}):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
@@ -134,22 +134,43 @@ class Notice(Identified):
         if status == "review":
             cls.notify(transaction, task, "review", *cls.responsible(transaction, task))
 
+    @statement
+    def scopes_of(cls: Any):
+        """The scopes that the keys and sessions of a member have or had, without calendar links.
+
+        A key by OAuth does not count either: a person has allowed it.
+        """
+        is_theirs = (ApiKey.member == placeholder("member_id")) & ~ApiKey.hash.contains(":")
+        return ApiKey.select(ApiKey.scope).distinct().where(is_theirs, ApiKey.scope != CALENDAR)
+
+    @classmethod
+    def is_program(cls, member_id: str) -> bool:
+        """Return whether this is a program's member: it has keys, and none of them completes tasks."""
+        scopes = {row["scope"] for row in cls.scopes_of.all(member_id=member_id)}
+        return bool(scopes) and "write" not in scopes
+
+    @classmethod
+    def witness(cls, transaction: Transaction) -> str | None:
+        """Return who knows of the change: the actor, unless an agent acts in a person's name."""
+        id, scope = transaction.actor.get("id"), transaction.actor.get("scope")
+        return None if scope == "agent" and not cls.is_program(id or "") else id
+
     @classmethod
     def responsible(cls, transaction: Transaction, task: Row) -> list[str]:
         """Return the id of the member to ask about a task: its creator, or else its project's owner.
 
         If the project's owner cannot answer, it is an owner of the workspace. Inactive members, clients and
-        agents cannot answer. `Transaction.witness` is skipped. If nobody is left, the list is empty.
+        agents cannot answer. The `witness` is skipped. If nobody is left, the list is empty.
         """
 
         def answers(id: str) -> bool:
             member = Member.stored_row.one(id=id)
             is_able = member and member["status"] == Member.ACTIVE and member["role"] != "client"
-            return bool(is_able) and not ApiKey.is_agents(id)
+            return bool(is_able) and not cls.is_program(id)
 
         owner = Project.stored(task["project_id"])["owner_id"]
         owners = [owner] if answers(owner) else [row["id"] for row in Member.active_owners.all()]
-        others = (id for id in (task["created_by"], *owners) if id != transaction.witness)
+        others = (id for id in (task["created_by"], *owners) if id != cls.witness(transaction))
         return [*islice(filter(answers, others), 1)]
 
     @statement
@@ -316,7 +337,7 @@ class Notice(Identified):
         An actor without a key is the sweeper, which ends claims in a member's name: it reads nothing.
         Nor does an agent that acts in a person's name.
         """
-        if "key_id" in transaction.actor and transaction.witness:
+        if "key_id" in transaction.actor and cls.witness(transaction):
             cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement

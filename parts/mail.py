@@ -16,7 +16,6 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import EmailPolicy
 from email.utils import localtime
-from functools import cache
 from socket import SHUT_RDWR
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,10 +25,10 @@ from flask import Blueprint
 from peewee import Case, fn
 
 import schemas
-from database import Row, Statement, digest, placeholder
+from database import Row, columns, digest, placeholder, statement
 from errors import Conflict, TooMany
 from limits import RateLimit, SocketDeadline, bound
-from members import Invitation, Member, Transaction
+from members import Invitation, Member, Transaction, profile
 from metrics import figures
 from models import write
 from parts.inbox import Notice
@@ -248,7 +247,7 @@ def mail_to(transaction: Transaction, member_id: str, new_email: str | None = No
     """
     since, confirms = first_id(now(-3600)), new_email is not None
     of_member = {"member_id": member_id, "confirms": confirms, "since": since, "now": transaction.at}
-    if (links := links_asked_for().value(**of_member)) >= MAX_MAILED:
+    if (links := Links.asked_for.value(**of_member)) >= MAX_MAILED:
         raise Conflict(f"{links} links were mailed lately; use the newest, or try again later")
     fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
     token_hash = digest(secrets.token_urlsafe())
@@ -258,26 +257,38 @@ def mail_to(transaction: Transaction, member_id: str, new_email: str | None = No
 Invitation.mail_to = mail_to
 
 
-@cache
-def links_asked_for() -> Statement:
-    """Return the SELECT of the number of a member's links: all open ones that can sign in, or, with
-    `:confirms`, those since `:since` that confirm an address.
+class Links:
+    @statement
+    def asked_for(cls: Any):
+        """The number of a member's links: all open ones that can sign in.
 
-    Links that an admin made do not count, or they would lock the member out. Used and expired links to
-    sign in do not count either: anybody can ask for them, and a stranger would leave the member none.
-    """
-    is_own = (Invitation.member == placeholder("member_id")) & (Invitation.created_by == Invitation.member)
-    confirms = Invitation.new_email.is_null(False) & (Invitation.id > placeholder("since"))
-    signs_in = Invitation.new_email.is_null() & Invitation.is_open()
-    counts = Case(placeholder("confirms"), [(1, confirms)], signs_in)
-    links = Invitation.select(fn.COUNT(Invitation.id))
-    return Statement(links.where(is_own, Invitation.old_email.is_null(), counts))
+        With `:confirms` it is the number of those since `:since` that confirm an address.
+
+        Links that an admin made do not count, or they would lock the member out. Used and expired links to
+        sign in do not count either: anybody can ask for them, and a stranger would leave the member none.
+        """
+        is_own = Invitation.created_by == Invitation.member
+        confirms = Invitation.new_email.is_null(False) & (Invitation.id > placeholder("since"))
+        signs_in = Invitation.new_email.is_null() & Invitation.is_open()
+        counts = Case(placeholder("confirms"), [(1, confirms)], signs_in)
+        links = Invitation.select(fn.COUNT(Invitation.id)).where(
+            Invitation.member == placeholder("member_id")
+        )
+        return links.where(is_own, Invitation.old_email.is_null(), counts)
+
+    @statement
+    def to_mail(cls: Any):
+        """An open link that is due to be mailed, with its creator."""
+        creator = Member.alias("creator")
+        rows = Invitation.select(*columns(Invitation), *profile(creator, "creator"))
+        rows = rows.join(creator, on=(Invitation.created_by == creator.id))
+        return rows.where(Invitation.mail_at <= placeholder("now"), Invitation.is_open()).limit(1)
 
 
 def send_link() -> bool:
     """Send a link that is to be mailed; return whether there was one."""
     with write():
-        link, token = Invitation.to_mail.one(now=now()), secrets.token_urlsafe(32)
+        link, token = Links.to_mail.one(now=now()), secrets.token_urlsafe(32)
         if not link:
             return False
         member = Member.stored(link["member_id"])
@@ -343,7 +354,7 @@ def sentence_of(notice: Row) -> str:
 
 def has_some() -> bool:
     due = {"now": now(), "until": now(-QUIET_SECONDS)}
-    return Invitation.is_mailed and bool(Invitation.to_mail.one(**due) or Notice.to_notify.one(**due))
+    return Invitation.is_mailed and bool(Links.to_mail.one(**due) or Notice.to_notify.one(**due))
 
 
 def send_all() -> None:

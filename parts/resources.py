@@ -135,7 +135,8 @@ def _check_organizer(transaction: Transaction, id: str) -> None:
 @operation(gives=MILESTONES)
 def list_milestones(id: str) -> Row:
     """List the milestones of a project by date."""
-    return {"milestones": Milestone.of(id)}
+    Project.stored(id)
+    return {"milestones": Milestone.of_project.all(project_id=id)}
 
 
 @api.post("/projects/<id>/milestones")

@@ -28,6 +28,7 @@ from app import create_app
 from members import ApiKey, Member
 from models import Project, Task, write
 from parts import oauth
+from parts.inbox import Notice
 from wire import logged_path
 
 BASE = "https://tasks.example.com"
@@ -428,10 +429,10 @@ def test_a_person_who_has_only_a_program_is_asked_and_an_agent_is_not(caller):
     id = caller.api("GET", "/me", key=key)["member"]["id"]
     caller.connect(caller.register(), key)
     ApiKey.delete().where(ApiKey.member == id, ApiKey.scope == "write").execute()
-    assert not ApiKey.is_agents(id)
+    assert not Notice.is_program(id)
     with write(Member.active_owners.one()) as transaction:
         ApiKey.issue(transaction, id, name="Agent", scope="agent")
-    assert ApiKey.is_agents(id)
+    assert Notice.is_program(id)
 
 
 # Codes and keys ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from parts.calendar import Calendar
 from parts.feeds import MADE, OBJECTS, Changes, activities
 from parts.inbox import DUE, NOTICED, WORK, Notice
 from parts.labels import Labels
+from parts.mail import Links
 from parts.order import Rank
 from parts.sessions import Sessions
 
@@ -105,7 +106,7 @@ READS = [
     (Calendar, "tasks", "task_assignee_due (assignee_id=?"),
     (Notice, "due_soon", "task_overdue"),
     (Sessions, "revoke_oldest", "api_key_open (member_id=?)"),
-    (Invitation, "to_mail", "invitation_mail_at"),
+    (Links, "to_mail", "invitation_mail_at"),
     (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
     (Notice, "to_notify", "notice_member (member_id=? AND id>?)"),
     (Blocker, "blocked", "blocker_blocker_number"),
