@@ -231,9 +231,7 @@ class Service(Flask):
         self.errands: list[Errand] = []  # of the sweeper
         self.notes: list[Callable[[], object]] = []  # each worker's sweeper: store what requests have noted
         self.chores: list[Callable[[], object]] = []  # of the sweeper, once an hour
-        self.refusals: list[
-            Callable
-        ] = []  # called with each rule and its view, yield why neither can be served
+        self.refusals: list[Callable] = []  # called with each rule and its view, yield what is wrong
         self.problems: list[Callable] = []  # for `doctor`: called with the configuration, yield what is wrong
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
@@ -666,9 +664,3 @@ def update_comment(transaction: Transaction, id: str, comment_id: str, **fields:
 def delete_comment(transaction: Transaction, id: str, comment_id: str) -> None:
     """Delete a comment of your own, or as owner or admin anyone's."""
     announce(transaction, [Comment.remove(transaction, id, comment_id)])
-
-
-# History --------------------------------------------------------------------------------------
-
-
-# Webhooks -------------------------------------------------------------------------------------
