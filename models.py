@@ -79,7 +79,7 @@ FIRST_RANK = 5_000_000_000  # with as much room before it as after it
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
 
 CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
-CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)")
+CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(?:(```|~~~).*?(?:^ {0,3}\1|\Z)|<!--.*?(?:-->|\Z))")  # or a comment
 
 
 # Writing --------------------------------------------------------------------------------------
@@ -872,7 +872,7 @@ def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
 def checkboxes(text: str | None) -> dict | None:
     """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none.
 
-    Those in code blocks do not count, since nobody can tick them.
+    Those in code blocks and comments do not count, since nobody can tick them.
     """
     shown = CODE_BLOCK.sub("", text) if text and "[" in text else ""
     marks = [mark[2] for mark in CHECKBOX.finditer(shown)]

@@ -15,7 +15,7 @@ from app import OF_A_CHANGE, announce_edit
 from database import Row
 from errors import Invalid
 from members import Activity, Transaction
-from models import CHECKBOX, PLANNED, Milestone, Project, Task
+from models import CHECKBOX, CODE_BLOCK, PLANNED, Milestone, Project, Task
 from times import instant, local
 from wire import expected_versions, operation
 
@@ -175,7 +175,12 @@ class Rules:
         given = last_change_of(task["id"], "assignee_id")
         if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
             fields["assignee_id"] = None  # this task was claimed, not assigned
-        fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
+        text = task["description"] or ""
+        code = [block.span() for block in CODE_BLOCK.finditer(text)]
+        for box in CHECKBOX.finditer(text):
+            if not any(start <= box.start() < end for start, end in code):
+                text = f"{text[: box.start(2)]} {text[box.end(2) :]}"
+        fields["description"] = text or None
         fields |= Task.order.directly_after(transaction, task["number"])
         Task.add(transaction, **fields)
 

@@ -177,7 +177,10 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     project, ana = {"id": milestone["project_id"]}, join()
-    fields = {"description": "1. [X] one\n2) [x] two\n- [ ] three\n[x] no box", "labels": ["Home"]}
+    fields = {
+        "description": "1. [X] one\n2) [x] two\n- [ ] three\n[x] no box\n```\n- [x] code",
+        "labels": ["Home"],
+    }
     fields |= {"priority": "high", "assignee_id": ana.member["id"], "milestone_id": milestone["id"]}
     fields |= {"start_date": "2031-01-03T09:00:00Z", "external_id": project["id"], "metadata": {"a": 1}}
     other = owner.make_task(project)
@@ -189,7 +192,7 @@ def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     (new,) = following(owner, task)
     kept = ["title", "labels", "metadata", "priority", "assignee_id", "milestone_id", "repeat", "created_by"]
     assert {name: new[name] for name in kept} == {name: task[name] for name in kept}
-    assert new["description"] == "1. [ ] one\n2) [ ] two\n- [ ] three\n[x] no box"
+    assert new["description"] == "1. [ ] one\n2) [ ] two\n- [ ] three\n[x] no box\n```\n- [x] code"
     assert (new["checks"], new["status"], new["version"]) == ({"done": 0, "total": 3}, "todo", 1)
     assert (new["start_date"], new["due_date"]) == ("2031-01-10T09:00:00.000Z", "2031-01-13T23:59:59.999Z")
     done = stored(owner, task["id"])

@@ -139,7 +139,7 @@ def test_the_checkboxes_of_a_description_are_counted(owner, project):
     assert after["checks"] == {"done": 3, "total": 3}
     (listed,) = owner.read("/tasks", project_id=project["id"])["tasks"]
     assert listed["checks"] == after["checks"]
-    fences = "```\n- [ ] a\n```\n- [x] b\n~~~\n- [ ] c"  # the last one has no end
+    fences = "```\n- [ ] a\n```\n<!--\n- [ ] d -->\n- [x] b\n~~~\n- [ ] c"  # the last one has no end
     assert owner.data(owner.patch(path(task), {"description": fences}))["checks"] == {"done": 1, "total": 1}
     for text, checks in ((None, None), ("\n" * 49_990 + "- [ ] x", {"done": 0, "total": 1})):
         assert owner.data(owner.patch(path(task), {"description": text}))["checks"] == checks
