@@ -6,9 +6,10 @@ import { Avatar, button, Empty, Moment } from "./parts.js";
 import { Choice } from "./picker.js";
 import { html, useEffect, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
-import { link } from "./store.js";
+import { link, viewLink } from "./store.js";
+import { Undo } from "./undo.js";
 import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
-import { teamPairs } from "./workspace.js";
+import { isMe, isTeam, memberName, rights, teamPairs } from "./workspace.js";
 
 const CUT = 100; // characters of a value
 const LATEST = 20; // comments of a task that are looked at
@@ -18,6 +19,7 @@ const ACTIONS = {
   updated: "Changed",
   moved: "Moved",
   deleted: "Deleted",
+  restored: "Restored",
 };
 
 function changeInWords(entity, field, [before, after]) {
@@ -48,13 +50,13 @@ function sentence(entry) {
   if (entity === "comment") return [commented, ""];
   const ofMember = entity === "member" && memberSentence(entry);
   if (ofMember) return [ofMember, changes?.stop?.[1] ?? ""];
-  if (action === "created") return ["created", ""];
+  if (["created", "restored"].includes(action)) return [action, ""];
   if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
   const [before, after] = changes.attachment ?? [];
   if (before || after) return [after ? `attached ${after} to` : `removed ${before} from`, ""];
   const all = Object.entries(changes).filter(([, pair]) => Array.isArray(pair));
   const words = all.map(([field, pair]) => changeInWords(entity, field, pair)).filter(Boolean);
-  return ["changed", words.join("; ")];
+  return [changes.undoes ? "undid changes of" : "changed", words.join("; ")];
 }
 
 function Entry({ entry, isOfTask, texts }) {
@@ -128,6 +130,8 @@ function useComments(entries) {
 export function Activity() {
   const [actor_id, setActor] = useState("");
   const [action, setAction] = useState("");
+  const [isUndoing, setUndoing] = useState(false);
+  const mayUndo = actor_id && isTeam() && (rights().isAdmin || isMe({ id: actor_id }));
   const isAny = () => true;
   const query = { actor_id, action, limit: 50 };
   const [entries, earlier, isLoaded] = useHistory("/activity", query, isAny);
@@ -141,7 +145,10 @@ export function Activity() {
       <${Choice} label="Person" look="chip" value=${actor_id} onChoose=${setActor}
         options=${[["", "Everybody"], ...teamPairs()]} />
       <${Choice} label="Kind" look="chip" value=${action} onChoose=${setAction} options=${Object.entries(ACTIONS)} />
+      ${mayUndo && button(`Undo what ${memberName(actor_id)} did…`, () => setUndoing(true), "")}
+      ${isTeam() && html`<a href=${viewLink("deleted")}>Recently deleted</a>`}
     </div>
+    ${isUndoing && html`<${Undo} of=${{ actor_id }} name=${memberName(actor_id)} onClose=${() => setUndoing(false)} />`}
     ${isLoaded && !entries.length && html`<${Empty} text="Nothing has happened yet." hint="Every change appears here, with who made it." />`}
     ${[...days].map(groupOf)}
     <div>${earlier}</div>

@@ -68,10 +68,10 @@ function expire(id) {
 export const faultText = ({ message, status }) =>
   `${message}.${status === 0 ? " Your changes are kept here." : ""}`;
 
-/** Say why something failed, with a button to `retry` if that may succeed later. Return the id of the notice. */
-export function notifyFault(error, retry, before = "") {
+/** Say why something failed, with a button to `retry` if that may succeed later, or a `link` to deleted objects. Return the notice's id. */
+export function notifyFault(error, retry, before = "", link = false) {
   if (error.status === undefined) reportError(error); // a bug
-  const action = retry && error.isTemporary ? { words: "Try again", run: retry } : null;
+  const action = retry && error.isTemporary ? { words: "Try again", run: retry } : { link };
   return add({ text: faultText(error), action, isFault: true, isAway: error.status === 0, before });
 }
 
@@ -116,8 +116,8 @@ function together(notices) {
 
 function Notice({ id, ids = [id], before = "", text, action, isFault }) {
   return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
-    <p class="grow">${before}${text}</p>
-    ${action && html`<button type="button" class="quiet" onClick=${() => runAction(action, ids)}>${action.words}</button>`}
+    <p class="grow">${before}${text} ${action?.link && html`<a href="#view=deleted" onClick=${() => dismiss(...ids)}>Recently deleted</a>`}</p>
+    ${action?.run && html`<button type="button" class="quiet" onClick=${() => runAction(action, ids)}>${action.words}</button>`}
     <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(...ids)}>✕</button>
   </div>`;
 }

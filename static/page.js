@@ -179,8 +179,8 @@ function ProjectView() {
   };
   const drop = async () => {
     const { total } = projectOf(id).stats;
-    const question = `Delete “${project.name}” and its ${count(total, "task")} for good?`;
-    if (total && !confirm(question)) return;
+    const all = `“${project.name}” and its ${count(total, "task")}`;
+    if (total && !confirm(`Delete ${all}? You can restore them for 30 days.`)) return;
     const leave = () => go({ project: "", view: "" });
     await remove(`/projects/${id}`, { force: "true" }).then(leave, notifyFault);
     await refresh();
@@ -282,12 +282,13 @@ const VIEWS = {
   week: { title: "Week", view: Report },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
-  webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
+  webhooks: { title: "Webhooks", view: Webhooks, isHidden: true, right: "isAdmin" },
+  deleted: { title: "Recently deleted", view: list("deleted"), isHidden: true, right: "isTeam" },
 };
 
 const isOffered = ([name, { isHidden }]) => !isHidden && !(name === "mine" && isClient());
 const shownViews = () => Object.entries(VIEWS).filter(isOffered);
-const mayShow = (view) => Object.hasOwn(VIEWS, view) && (view !== "webhooks" || rights().isAdmin);
+const mayShow = (view) => Object.hasOwn(VIEWS, view) && (rights()[VIEWS[view].right] ?? true);
 const viewOf = ({ view = "" }) => (mayShow(view) ? view : "");
 
 function titleOf(chosen) {
@@ -315,6 +316,7 @@ function Frame({ onHelp, onFind, onNewProject }) {
   };
   const account = html`<p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "read-only"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
+    ${isTeam() && html`<a href=${viewLink("deleted")} onClick=${close}>Recently deleted</a>`}
     ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
     <a href=${docs}>The API</a>
     ${button("Keyboard shortcuts", onHelp, "")}
@@ -459,6 +461,7 @@ function Workspace() {
     ...(isTeam() && { "New meeting": () => setDialog("meetings") }),
     ...(isTeam() && { Agents: () => go({ view: "people", task: "" }) }),
     "Your account": () => go({ view: "account", task: "" }),
+    ...(isTeam() && { "Recently deleted": () => go({ view: "deleted", task: "" }) }),
     "Keyboard shortcuts": help,
     "Sign out": signOff,
   };

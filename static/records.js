@@ -11,6 +11,7 @@ import { html, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { link, useStore, viewLink } from "./store.js";
 import { Text } from "./texts.js";
+import { deletedActions, loadDeleted, Undo } from "./undo.js";
 import { capital, count, dayHeading, hoursOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
 import { isUsable, rights, session, useMilestones, workspace } from "./workspace.js";
@@ -71,6 +72,11 @@ function MoveOpen({ milestone, project }) {
   return html`<${Choice} label="Move what is open" look="chip" value="" onChoose=${run}
     options=${[["", "Move what is open to…"], ...open, ["none", "No milestone"]]} />`;
 }
+
+const undoOf = ({ id, name }, show) => {
+  const dialog = html`<${Undo} of=${{ key: id }} name=${name} onClose=${() => show(null)} />`;
+  return isTeam() && ["Undo what it did…", async () => show(dialog)];
+};
 
 const KEY_SCOPES = { read: "read-only", agent: "works on tasks", calendar: "shows a calendar" };
 
@@ -199,6 +205,7 @@ const KINDS = {
   },
   keys: {
     noun: "key",
+    concerned: ["member", "task"],
     load: async () => (await loadKeys()).filter(({ member }) => isMe(member)),
     addWords: "New key for a program",
     isSecret: true,
@@ -210,11 +217,12 @@ const KINDS = {
     mayRemove: ({ member }) => mayManage(member),
     removeWords: "Revoke",
     removal: ({ name }) => ["Revoked", `“${name}”`, "Programs that use it are signed out."],
-    actions: ({ id, name, member, made }) => {
+    actions: ({ id, name, member, made, is_session }, show) => {
       const isSure = () =>
         confirm(`Revoke “${name}”, and all keys and links that were made with it?`);
       const end = async () => isSure() && remove(`/keys/${id}`, { made: true });
-      return made && mayManage(member) ? [["Revoke with what it made", end]] : [];
+      const mayEnd = made && mayManage(member) && ["Revoke with what it made", end];
+      return [mayEnd, !is_session && undoOf({ id, name }, show)].filter(Boolean);
     },
     group: ({ is_session }) => (is_session ? "Your sessions" : "Your keys"),
     facts: ({ id, prefix, scope, created_at, expires_at, last_used_at }) => html`
@@ -226,6 +234,7 @@ const KINDS = {
   },
   milestones: {
     noun: "milestone",
+    concerned: ["project", "task"],
     names: ["title", "due_date", "description"],
     group: ({ closed_at }) => closed_at && "Closed",
     mayAdd: isTeam,
@@ -265,6 +274,14 @@ const KINDS = {
     actions: ({ id }) => [["Send again", () => redeliver(id)]],
     empty: "No failed deliveries.",
   },
+  deleted: {
+    concerned: "task comment project milestone meeting whiteboard".split(" "),
+    load: loadDeleted,
+    facts: ({ kind, number, project_id, deleted_by, via, deleted_at }) => html`
+      ${pill(kind === "whiteboard" ? "Note" : capital(kind))} ${number && `#${number}`} <${OfProject} id=${project_id} />
+      <span>by ${deleted_by.full_name}${via && ` (${via})`} <${Moment} at=${deleted_at} /></span>`,
+    actions: deletedActions,
+  },
 };
 
 KINDS.agents = {
@@ -275,7 +292,7 @@ KINDS.agents = {
   titleOf: ({ name, member }) =>
     name === member.full_name ? name : `${name} (${member.full_name})`,
   mayAdd: () => false,
-  actions: () => [],
+  actions: (row, show) => [undoOf(row, show)].filter(Boolean),
   group: () => "",
   facts: ({ prefix, holds, act }) => html`<code>${prefix}…</code>
     ${holds.map(({ number, title, tries }) => html`<a href=${link({ task: number })}>#${number} ${title}${tries > 0 && `, tried ${count(tries, "time")} before`}</a>`)}
@@ -323,9 +340,9 @@ function kindOf(name, project) {
   };
 }
 
-function Row({ kind, row, open, drop, run }) {
+function Row({ kind, row, open, drop, run, show }) {
   const name = kind.titleOf(row);
-  const actions = [...kind.actions(row)];
+  const actions = [...kind.actions(row, show)];
   if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", () => open(true)]);
   const buttonOf = (words, press) =>
     button(words, press, "quiet", { "aria-label": `${words}: ${name}` });
@@ -379,12 +396,13 @@ export function Records({ of: name, project, onClose }) {
   const [rows, setRows] = useState(null);
   const [edited, setEdited] = useState(onClose ? {} : null); // `{base}` with the row in the form, if any
   const [secret, setSecret] = useState(null);
+  const [dialog, show] = useState(null); // of an action
   useStore(session);
   useStore(workspace);
   const load = async () => setRows(await kind.load());
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useLoad(load, [name, project]);
-  const concerned = { milestone: ["project", "task"], key: ["member"], agent: ["member", "task"] }[kind.noun] ?? [kind.noun];
+  const concerned = kind.concerned ?? [kind.noun];
   useRefresh(({ has }) => concerned.some(has) && load());
   /** Show the secret of an answer, and refresh the page. */
   const settle = async (answer) => {
@@ -401,7 +419,7 @@ export function Records({ of: name, project, onClose }) {
   const rowOf = (row) => {
     const open = async (isEdited) => setEdited({ base: await kind.edited(row), isEdited });
     const drop = () => removeLater(row.id, `${kind.path}/${row.id}`, kind.removal(row), reload);
-    return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run }} />`;
+    return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run, show }} />`;
   };
   useStore(deleted);
   const kept = (rows ?? []).filter(isKept);
@@ -417,7 +435,7 @@ export function Records({ of: name, project, onClose }) {
     <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
   <//>`;
   const dialogs = html`${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${onClose ?? (() => setEdited(null))} />`}
-    ${secret && shown()}`;
+    ${secret && shown()}${dialog}`;
   if (onClose) return dialogs;
   return html`<div class="stack" aria-busy=${rows === null}>
     ${kept.length > 0 && html`<div class="create">${add}</div>`}

@@ -395,7 +395,7 @@ export function TaskDialog({ name }) {
   useEffect(() => {
     load().catch((error) => {
       if (!isOpen()) return;
-      notifyFault(error, () => go({ task: name }));
+      notifyFault(error, () => go({ task: name }), "", isTeam() && error.status === 404);
       go({ task: "" }, { replace: true });
     });
     return () => setTimeout(leave, 0, latest.current);

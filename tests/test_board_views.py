@@ -8,6 +8,7 @@ import board as ui
 import pytest
 from harness import add_copies, wait_until
 from playwright.sync_api import expect
+from test_keys import make_key
 
 
 @pytest.fixture
@@ -276,3 +277,56 @@ def test_the_activity_says_what_comments_say_also_one_that_comes_meanwhile(sign_
     ui.refresh(page)
     expect(entries.first).to_contain_text("Ask the *other* printer")
     expect(entries.nth(2)).not_to_contain_text("slip")
+
+
+def test_a_deleted_task_is_restored_where_it_is_missed(sign_in, owner, project):
+    title = f"Gone in {project['id']}"
+    task = owner.make_task(project, title=title)
+    page = sign_in(address=f"#project={project['id']}")
+    ui.link(page, title).press("Delete")
+    ui.notice(page).get_by_role("link", name="Recently deleted").click()  # so the deletion is sent
+    gone = ui.row(page, title)
+    expect(gone).to_contain_text(re.compile(f"#{task['number']} .*by Olga Owner"))
+    ui.check_page(page)
+    ui.press(page, "You: Olga Owner")
+    expect(page.get_by_role("link", name="Recently deleted")).to_be_visible()
+    page.keyboard.press("Escape")
+    ui.show(page, f"#task={task['number']}")
+    page.locator("#notices").get_by_role("alert").get_by_role("link", name="Recently deleted").click()
+    gone.get_by_role("button", name=re.compile("^Restore")).click()
+    expect(gone).to_have_count(0)
+    ui.show(page, f"#project={project['id']}")
+    expect(ui.card(page, title)).to_be_visible()
+
+
+def test_a_run_is_undone_after_a_preview_from_activity_and_from_its_key(
+    sign_in, join, owner, project, server
+):
+    ben = join(full_name="Ben Undone")
+    task = owner.make_task(project, title="As it was")
+    robot = server.client(make_key(ben, name="Robot")["api_key"])
+    robot.patch(f"/tasks/{task['id']}/details", {"title": "As it is", "priority": "low"})
+    first, second = (robot.make_task(project, title=title) for title in ("Superfluous", "Kept"))
+    owner.patch(f"/tasks/{second['id']}", {"title": "Olga's"})
+    page = sign_in(address="#view=activity")
+    expect(page.get_by_role("button", name="Undo what")).to_have_count(0)
+    ui.pick(page, "Person", "Ben Undone")
+    ui.press(page, "Undo what Ben Undone did…")
+    dialog = page.get_by_role("dialog", name="Undo what Ben Undone did")
+    expect(dialog.get_by_text("1 new task is deleted")).to_be_visible()
+    ui.press(dialog, "Cancel")
+
+    ui.show(page, "#view=people")
+    page.get_by_text("Other people’s keys and sessions").click()
+    ui.press(page, "Undo what it did…: Robot")
+    dialog = page.get_by_role("dialog", name="Undo what Robot did")
+    words = "1 task goes back to what it was, 1 new task is deleted, 1 is left: changed since by Olga Owner."
+    expect(dialog.get_by_text(words, exact=True)).to_be_visible()
+    dialog.get_by_text("Show each").click()
+    expect(dialog.get_by_text(f"Deleted: #{first['number']} Superfluous")).to_be_visible()
+    ui.check_page(page)
+    ui.press(dialog, "Undo")
+    expect(ui.notice(page)).to_contain_text("Done: 1 task goes back")
+    assert ui.stored(owner, task)["title"] == "As it was"
+    ui.show(page, "#view=activity")
+    expect(page.get_by_text("undid changes of")).to_be_visible()
