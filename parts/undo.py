@@ -340,15 +340,16 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
         raise Invalid(("since", f"includes over {MOST} changes; undo a shorter period, the latest first"))
     whom = entries[0]["key_id" if "key" in filters else "actor_id"] if entries else ""
     undo = Undo(transaction, entries, whom)
-    result: Row = {"changes": len(entries), "note": SENT}
-
-    def run() -> None:
-        undo.run()
-        result.update(undone=[*undo.done], left=[*undo.left])
-        if dry_run:
-            raise ApiError
-
-    undo.attempt(run)
+    undo.run()
+    result = {"changes": len(entries), "undone": undo.done, "left": undo.left, "note": SENT}
+    if (
+        dry_run
+    ):  # a savepoint would keep every page in memory; this writer is alone, as its operation is large
+        db.execute_sql("ROLLBACK")
+        db.execute_sql("BEGIN IMMEDIATE")
+        transaction.deliveries.clear()
+        transaction.left_to_sweeper = 0
+        return result
     undoes = fn.JSON_SET(Activity.changes, "$.undoes", fn.JSON_ARRAY(None, whom))
     is_own = (Activity.id > undo.begun) & (Activity.request_id == transaction.request_id)
     Statement(Activity.update(changes=undoes).where(is_own)).run()

@@ -1,6 +1,8 @@
 """The run of a key or a member is undone as a whole, except for changes by others since."""
 
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 from harness import at_once, fault
@@ -453,3 +455,26 @@ def test_receivers_and_followers_agree_after_an_undo(launch):
         None,
         owner.member["id"],
     ]
+
+
+def test_a_preview_of_long_texts_takes_little_memory(launch):
+    server = launch()
+    owner = server.client()
+    robot = server.client(make_key(owner)["api_key"])
+    texts = [emoji * 49_000 for emoji in "🙂🙃"]
+    project = owner.make_project()
+    tasks = [owner.make_task(project, description=texts[0]) for _ in range(60)]
+    since = begun(owner)
+    for task in tasks:
+        robot.patch(f"/tasks/{task['id']}/details", {"description": texts[1]})
+    (worker,) = server.children()
+
+    def peak():
+        return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{worker}/status").read_text())[1]) / 1024
+
+    before = peak()
+    for _ in range(2):
+        assert len(undo(owner, since, by=robot, dry_run=True)["undone"]) == 60
+    assert len(undo(owner, since, by=robot)["undone"]) == 60
+    assert peak() - before < 60  # MiB
+    assert owner.read(f"/tasks/{tasks[0]['id']}")["description"] == texts[0]
