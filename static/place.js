@@ -31,12 +31,15 @@ export function focusCard(id, status = shownTask(id)?.status) {
 
 /** Return a ref of an element. While another view is shown, `kept` holds how far it was scrolled. */
 export function useScroll(kept) {
-  const place = useRef(null);
+  const [place, scrolled] = [useRef(null), useRef(null)];
   useLayoutEffect(() => {
-    const { current } = place;
-    current?.scrollTo(kept.left ?? 0, kept.top ?? 0);
-    return () =>
-      current && Object.assign(kept, { left: current.scrollLeft, top: current.scrollTop });
+    if (place.current === scrolled.current) return; // a board that was empty for a moment is another element
+    scrolled.current = place.current;
+    place.current?.scrollTo(kept.left ?? 0, kept.top ?? 0);
+  });
+  useLayoutEffect(() => {
+    const keep = ({ scrollLeft: left, scrollTop: top }) => Object.assign(kept, { left, top });
+    return () => place.current && keep(place.current);
   }, [kept]);
   return place;
 }
