@@ -44,6 +44,7 @@ PARTS = {
     "agents": Part(30, 8),
     "copies": Part(40, 3),
     "canary": Part(30, 10),
+    "undone": Part(30, 4),
     "upgrades": Part(20, 3),
     "clock": Part(10, 2),
 }

@@ -113,7 +113,7 @@ class Blocker(Base):
 
     @classmethod
     def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
-        """Take `blocked_by` out of the fields, and return the change: the numbers before, and the new ones.
+        """Take `blocked_by` out of the fields, and return the change: the stored numbers and the new ones.
 
         The result is empty without the field, and if it names exactly the blockers that are shown, or all
         that are stored. Raises `Invalid` for references that do not exist, and for a task that waits for this
@@ -133,7 +133,7 @@ class Blocker(Base):
         if set(new).difference(stored) and is_awaited(*new):
             waiting = next(filter(is_awaited, new))
             raise Invalid(("blocked_by", f"#{waiting} waits for #{task['number']} itself"))
-        return {"blocked_by": [old, new]} if new not in (old, stored) else {}
+        return {"blocked_by": [stored, new]} if new not in (old, stored) else {}
 
     @classmethod
     def replace_all(cls, number: int, blockers: list[int]) -> list[Row]:

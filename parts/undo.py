@@ -260,7 +260,8 @@ class Undo:
             if entries[0]["action"] != "deleted" and reason:
                 self.leave(entries[0], reason)
             return
-        if reason := self.since(entries[-1], "changed", within=True) or self.need_of(table, row):
+        reason = self.since(entries[-1], "changed", within=True)
+        if reason := reason or (entries[-1]["action"] == "created" and self.need_of(table, row)):
             raise Conflict(reason)
         if table is Task:
             Task.remove(transaction, id)

@@ -225,6 +225,23 @@ def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch):
     assert message == "since: includes over 1000 changes; undo a shorter period, the latest first"
 
 
+def test_blockers_that_were_done_come_back_and_a_deletion_is_redone(owner, robot, join, project):
+    ada, blocker, other, waiting = join(), *(owner.make_task(project) for _ in range(3))
+    owner.patch(f"/tasks/{waiting['id']}/details", {"blocked_by": [blocker["id"], other["id"]]})
+    since = begun(owner)
+    robot.post(f"/tasks/{blocker['id']}/complete")
+    robot.patch(f"/tasks/{waiting['id']}/details", {"blocked_by": []})
+    robot.delete(f"/tasks/{other['id']}")
+    again = begun(owner)
+    assert undo(owner, since, by=robot)["left"] == []
+    shown = owner.read(f"/tasks/{waiting['id']}")["blocked_by"]
+    assert [one["id"] for one in shown] == [blocker["id"], other["id"]]
+    ada.patch(f"/tasks/{waiting['id']}", {"title": "Still waits"})
+    assert undo(owner, again)["left"] == []
+    fault(owner.get(f"/tasks/{other['id']}"), 404, "not_found")
+    assert owner.read(f"/tasks/{waiting['id']}")["blocked_by"] == []
+
+
 @pytest.fixture
 def robot(server, owner):
     return server.client(make_key(owner, name="Robot")["api_key"])
