@@ -623,7 +623,7 @@ def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
 def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
-    if changes:
+    if changes:  # this event alone; a change of the status to done is also a `task.updated`
         emit(transaction, "task.completed", {"task": task, "changes": changes})
     return task
 
