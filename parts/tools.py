@@ -730,7 +730,7 @@ class ToolCall:
     @tool(
         'Find tasks, by project, newest first. q: words or "a phrase". '
         "open: not done. ready: to do, not blocked, nobody's or the assignee's.",
-        optional="q project milestone label assignee status ready priority due_before due_since"
+        optional="q project milestone label assignee status ready priority due_before"
         " created_since updated_since completed_since sort limit offset",
     )
     def find_tasks(
@@ -974,7 +974,7 @@ class ToolCall:
             raise
         return self.outcome(task, **note, **({"version": task["version"]} if if_version is not None else {}))
 
-    @tool("Complete a task, with a report.", "task_id", "comment", scope="agent", role="member")
+    @tool("Complete a task; comment: a report.", "task_id", "comment", scope="agent", role="member")
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:
         path, note = self.path_of(task_id), {}
         task = self.task(path)

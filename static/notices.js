@@ -116,7 +116,7 @@ function together(notices) {
 
 function Notice({ id, ids = [id], before = "", text, action, isFault }) {
   return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
-    <p class="grow">${before}${text} ${action?.link && html`<a href="#view=deleted" onClick=${() => dismiss(...ids)}>Recently deleted</a>`}</p>
+    <p class="grow">${before}${text}${action?.link && html`${" "}<a href="#view=deleted" onClick=${() => dismiss(...ids)}>Recently deleted</a>`}</p>
     ${action?.run && html`<button type="button" class="quiet" onClick=${() => runAction(action, ids)}>${action.words}</button>`}
     <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(...ids)}>✕</button>
   </div>`;

@@ -16,7 +16,7 @@ const SENTENCES = {
   deleted: (n, noun) => `${count(n, `new ${noun}`)} ${n === 1 ? "is" : "are"} deleted`,
   left: (n, reason) => `${n} ${n === 1 ? "is" : "are"} left: ${reason}`,
 };
-const nameOf = ({ title, number }) => (number ? `#${number} ${title}` : title);
+const numberedTitle = ({ title, number }) => (number ? `#${number} ${title}` : title);
 const nounOf = ({ entity, fields }) =>
   fields.includes("attachments") ? "file" : entity === "whiteboard" ? "note" : entity;
 
@@ -30,7 +30,7 @@ export async function loadDeleted() {
 export function deletedActions(row) {
   const restore = async () => {
     while (!(await post(`/deleted/${row.id}/restore`)).restored) continue; // a large project, in steps
-    notify(`Restored ${nameOf(row)}.`);
+    notify(`Restored ${numberedTitle(row)}.`);
   };
   const end = async () => confirm("Delete this for good?") && remove(`/deleted/${row.id}`);
   const mayEnd = rights().isAdmin || isMe(row.deleted_by);
@@ -48,7 +48,7 @@ function summary({ undone, left }) {
 }
 
 const itemOf = ({ action, fields, reason, ...row }) => html`<li class=${reason && "dim"}>
-  ${capital(action)}: <b>${nameOf(row)}</b>${fields.length > 0 && `, ${fields.map(labelOf).join(", ")}`}${reason && `: ${reason}`}
+  ${capital(action)}: <b>${numberedTitle(row)}</b>${fields.length > 0 && `, ${fields.map(labelOf).join(", ")}`}${reason && `: ${reason}`}
 </li>`;
 
 /** Undo all that a key (`key`) or a person (`actor_id`) with this `name` did in a period, after a preview. */

@@ -195,7 +195,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     # Of `assignee_id=none`, `status=open`, `q`, `priority=urgent`, and `created_since` or `completed_since`.
     derived = {"unassigned", "open", "other_words", "urgent", "touched_since", "for_agents"}
     agree("FILTERS in lists.py", FILTERS.keys() - derived, filters - {"wait"})
-    of_programs = {"archived", "after", "created_by", "external_id", "wait"}
+    of_programs = {"archived", "after", "created_by", "due_since", "external_id", "wait"}
     of_agents = {ARGUMENTS.get(name, name) for name in filters - of_programs | {"limit", "offset", "sort"}}
     agree("find_tasks (or `of_programs` of this test) in tools.py", arguments("find_tasks"), of_agents)
     times = {name for name, field in schemas.LIST_TASKS.fields.items() if isinstance(field, schemas.Instant)}
