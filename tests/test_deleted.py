@@ -2,11 +2,13 @@
 
 import contextlib
 import threading
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
 import requests
 from harness import NOBODY, at_once, fault, invoke, wait_until
+from test_calendar import entries, link_of
 from test_changes import Mirror, assert_equal
 
 
@@ -463,6 +465,23 @@ def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted
     restore(owner, task)
     assert mirror.follow()["task", task["id"]]["title"] == "Seen"
     assert [row["content"] for (kind, _), row in mirror.follow().items() if kind == "comment"] == ["Yes."]
+
+
+def test_today_and_the_calendar_show_it_again_and_the_inbox_does_not(server, owner, join, project):
+    ben = join(full_name="Ben Again")
+    due = f"{datetime.now(UTC):%Y-%m-%d}"
+    task = owner.make_task(project, title="Due", assignee_id=ben.member["id"], due_date=due)
+    url = link_of(ben)
+
+    def shown():
+        waiting = [entry["task"]["number"] for entry in ben.read("/today")["due"]]
+        return waiting, len(entries(server, url)), len(ben.read("/inbox")["notices"])
+
+    assert shown() == ([task["number"]], 1, 1)
+    owner.delete(f"/tasks/{task['id']}")
+    assert shown() == ([], 0, 0)
+    restore(owner, task)
+    assert shown() == ([task["number"]], 1, 0)
 
 
 def test_an_import_finds_what_was_restored_and_may_bring_back_what_was_not(launch):

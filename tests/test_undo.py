@@ -1,13 +1,14 @@
 """The run of a key or a member is undone as a whole, except for changes by others since."""
 
 import re
+import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 from harness import at_once, fault
 from test_changes import Mirror, assert_equal
-from test_deleted import attach, listed, restore, whole
+from test_deleted import attach, ignored, listed, restore, whole
 from test_keys import make_key
 
 
@@ -495,3 +496,38 @@ def test_a_preview_of_long_texts_takes_little_memory(launch):
     assert len(undo(owner, since, by=robot)["undone"]) == 60
     assert peak() - before < 60  # MiB
     assert owner.read(f"/tasks/{tasks[0]['id']}")["description"] == texts[0]
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.1, 0.3])
+def test_an_undo_that_is_killed_is_done_as_a_whole_or_not_at_all(launch, delay):
+    server = launch()
+    owner = server.client()
+    project, since = owner.make_project(), begun(owner)
+    robot = server.client(make_key(owner, name="Robot")["api_key"])
+    for _ in range(3):
+        robot.make("/tasks/batch", {"tasks": [{"title": "T", "project_id": project["id"]}] * 100})
+    other, body = server.client(), {"key": robot.read("/me")["key"]["id"], "since": since}
+    call = threading.Thread(target=ignored, args=(lambda path: other.post(path, body), "/activity/undo"))
+    call.start()
+    call.join(delay)
+    server.kill()
+    call.join()
+    server.start()
+    owner = server.client()
+    assert owner.read(f"/projects/{project['id']}")["stats"]["total"] in (0, 300)
+    assert server.rows("PRAGMA foreign_key_check") == []
+    owner.data(owner.post("/activity/undo", body))
+    assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 0
+    assert len(listed(owner, limit=200)) == 200
+
+
+def test_a_client_that_got_no_answer_may_repeat_an_undo_and_a_restore(owner, robot, project):
+    since, task = begun(robot), robot.make_task(project)
+    for _ in range(2):
+        result = undo(owner, since, by=robot)
+    assert (result["undone"], reasons(result)) == ([], [("task", "already undone")])
+    path = f"/deleted/{task['id']}/restore"
+    owner.data(owner.post(path))
+    fault(owner.post(path), 404, "not_found")
+    history = owner.read(f"/tasks/{task['id']}/activity")["activity"]
+    assert [entry["action"] for entry in history] == ["restored", "deleted", "created"]
