@@ -73,7 +73,8 @@ export function Month({ onNewTask }) {
   /** Move a task to another day, which is shown at once. */
   const put = async (task, to) => {
     if (!task || dayOf(task.due_date) === to) return;
-    const moved = { ...task, due_date: `${to}T12:00:00.000Z` };
+    // With the version that the change makes: the next move may begin before the list is loaded again.
+    const moved = { ...task, due_date: `${to}T12:00:00.000Z`, version: task.version + 1 };
     setShown({ ...shown, meetings, tasks: tasks.map((one) => (one === task ? moved : one)) });
     setTimeout(focusCard, 0, task.id); // after it is drawn
     await changeTasks([[task, { due_date: to }]]);
