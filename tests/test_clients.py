@@ -62,7 +62,8 @@ def test_a_client_in_python(run, task, tmp_path):
     mypy = f"mypy --strict --cache-dir {ROOT}/.mypy_cache/clients"
     checked = run(f"{mypy} program.py files.py task_service_client", folder)
     assert checked.startswith("Success: no issues found"), checked
-    assert len(list(folder.glob("task_service_client/models/*.py"))) < 270  # it was 855, of inline schemas
+    # It was 855, of inline schemas. Each operation adds one or two, as do its body and its lists.
+    assert len(list(folder.glob("task_service_client/models/*.py"))) < 300
     listed, changed, refused, done, deleted = run("python program.py", folder).splitlines()
     assert listed.startswith("TaskListAnswer(") and listed.count("title='Draft'") == 1
     assert changed.startswith("TaskAnswer(") and "'review'" in changed
