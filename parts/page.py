@@ -23,11 +23,10 @@ from members import FRESH_SECONDS, ApiKey, Invitation, Member, Transaction
 from models import write
 from parts.openapi import form_schemas
 from parts.sessions import is_foreign_form, proxy_user, session_cookie, start_session_of
-from schemas import API
 from times import local_time, now
 from wire import Response, operation, request, root_path
 
-api = Blueprint("page", __name__, url_prefix=API)
+api = Blueprint("page", __name__, url_prefix=schemas.API)
 pages = Blueprint("pages", __name__)
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = HOME / "static"
@@ -65,7 +64,7 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
     values |= {"static": f"{root_path()}/static/{static_version()}", "is_mailed": Invitation.is_mailed}
     values["has_oauth"] = request().config["OAUTH"]["enabled"]
     with request().app.app_context():
-        html = render_template(template, nonce=nonce, api=API, **values)
+        html = render_template(template, nonce=nonce, api=schemas.API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
     policy = (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; "
@@ -113,8 +112,9 @@ def show_board() -> Response:
         shown = sign_in_by_proxy() or page("board.html", more=request().success_headers, **values)
     else:
         name = request().config["WORKSPACE"]["name"]
-        text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
-        text += f"Health: {base_url}{API}/health\n"
+        text = f"{name}\n\nThe page for people, in a browser: {base_url}/\n"
+        text += f"The API: {base_url}{schemas.API}/docs\n"
+        text += f"Health: {base_url}{schemas.API}/health\n"
         shown = Response(text.encode(), content_type="text/plain; charset=utf-8")
     shown.headers["Vary"] = "Accept"
     return shown

@@ -27,7 +27,6 @@ from errors import ApiError, BadBody, Forbidden, TooMany, either
 from members import ROLES, SCOPES, ApiKey
 from models import PRIORITIES, STATUSES
 from parts.sessions import base_origin
-from schemas import API
 from settings import VERSION
 from times import local
 from wire import Request, Response, as_api_error, thread
@@ -563,7 +562,7 @@ class ToolCall:
             for name, value in self.request.environ.items()
             if name.startswith(("SERVER_", "wsgi.")) or name in PASSED_ON
         }
-        environ |= {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": API + path}
+        environ |= {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": schemas.API + path}
         environ |= {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content))}
         environ |= {"wsgi.input": BytesIO(content), "tasks.request_id": self.request.request_id, **more}
         environ["tasks.counted"] = MOST_COUNTED
@@ -810,7 +809,7 @@ class ToolCall:
             repeat=task["repeat"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=top([clipped(file["filename"]) for file in task["attachments"]], 10),
-            attachments_at=task["attachments"] and f"{base}{API}/tasks/{task['number']}/attachments",
+            attachments_at=task["attachments"] and f"{base}{schemas.API}/tasks/{task['number']}/attachments",
             done_blockers=top([f"#{row['number']} {clipped(row['title'])}" for row in done], 5),
             earlier_comments=earlier or None,
             comments=latest,

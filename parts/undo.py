@@ -343,9 +343,8 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
     undo = Undo(transaction, entries, whom)
     undo.run()
     result = {"changes": len(entries), "undone": undo.done, "left": undo.left, "note": SENT}
-    if (
-        dry_run
-    ):  # a savepoint would keep every page in memory; this writer is alone, as its operation is large
+    if dry_run:
+        # A savepoint would keep every page in memory. This writer is alone, because its operation is large.
         db.execute_sql("ROLLBACK")
         db.execute_sql("BEGIN IMMEDIATE")
         transaction.deliveries.clear()

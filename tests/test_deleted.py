@@ -417,6 +417,17 @@ def ignored(call, path):
         call(path)
 
 
+def killed_during(server, delay, call, path):
+    """Kill the server `delay` seconds after the call has begun, start it again, and return a new client."""
+    thread = threading.Thread(target=ignored, args=(call, path))
+    thread.start()
+    thread.join(delay)
+    server.kill()
+    thread.join()
+    server.start()
+    return server.client()
+
+
 @pytest.mark.parametrize("delay", [0.01, 0.05, 0.15])
 def test_a_restore_that_is_killed_brings_back_all_or_nothing(launch, delay):
     server = launch()
@@ -428,14 +439,7 @@ def test_a_restore_that_is_killed_brings_back_all_or_nothing(launch, delay):
         ("delete", f"/projects/{project['id']}?force=true"),
         ("post", f"/deleted/{project['id']}/restore"),
     ):
-        other = server.client()
-        call = threading.Thread(target=ignored, args=(getattr(other, kind), path))
-        call.start()
-        call.join(delay)
-        server.kill()
-        call.join()
-        server.start()
-        owner = server.client()
+        owner = killed_during(server, delay, getattr(server.client(), kind), path)
         counts = {
             row["n"]
             for row in server.rows("SELECT count(*) AS n FROM task UNION SELECT count(*) FROM deleted")

@@ -1,14 +1,13 @@
 """The run of a key or a member is undone as a whole, except for changes by others since."""
 
 import re
-import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 from harness import at_once, fault
 from test_changes import Mirror, assert_equal
-from test_deleted import attach, ignored, listed, restore, whole
+from test_deleted import attach, killed_during, listed, restore, whole
 from test_keys import make_key
 
 
@@ -507,13 +506,7 @@ def test_an_undo_that_is_killed_is_done_as_a_whole_or_not_at_all(launch, delay):
     for _ in range(3):
         robot.make("/tasks/batch", {"tasks": [{"title": "T", "project_id": project["id"]}] * 100})
     other, body = server.client(), {"key": robot.read("/me")["key"]["id"], "since": since}
-    call = threading.Thread(target=ignored, args=(lambda path: other.post(path, body), "/activity/undo"))
-    call.start()
-    call.join(delay)
-    server.kill()
-    call.join()
-    server.start()
-    owner = server.client()
+    owner = killed_during(server, delay, lambda path: other.post(path, body), "/activity/undo")
     assert owner.read(f"/projects/{project['id']}")["stats"]["total"] in (0, 300)
     assert server.rows("PRAGMA foreign_key_check") == []
     owner.data(owner.post("/activity/undo", body))
