@@ -97,7 +97,9 @@ READ_BY = {"server.sign_in_header": "sessions", "server.sign_out_url": "page", "
 READ_BY |= {"workspace.due_notice_hours": "inbox", "limits.tool_calls_per_minute": "tools"}
 READ_BY["oauth.enabled"] = "oauth"
 
+# The routes of the core and of its parts: of the API, and of everything else.
 api = Blueprint("api", __name__, url_prefix=API)
+pages = Blueprint("pages", __name__)
 
 
 # The application ------------------------------------------------------------------------------
@@ -122,12 +124,13 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     # SQLite's log and the locks are beside the file, not beside a link to it.
     path = os.path.realpath(settings["server"]["database"])
     db.init(path, timeout=LOCK_SECONDS)
-    app.register_blueprint(api)
     if most := settings["limits"]["requests_per_minute"]:
         app.rate_limit = limits.RateLimit(most, 60)
-    for part in parts():
+    for part in parts():  # which adds its routes to `api` and `pages`
         if hasattr(part, "register"):
             part.register(app)
+    app.register_blueprint(api)
+    app.register_blueprint(pages)
     defaults = load_settings({})
     for section, name, part in ((*setting.split("."), part) for setting, part in READ_BY.items()):
         if part not in PARTS and settings[section][name] != defaults[section][name]:
@@ -145,7 +148,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
 
 
 def parts() -> list[Any]:
-    """Import the parts, which add their commands to commands.py."""
+    """Import the parts, which add their routes here and their commands to commands.py."""
     return [import_module(f"parts.{name}") for name in PARTS]
 
 
@@ -223,7 +226,7 @@ class Service(Flask):
         super().__init__(*arguments, **options)
         # Finds the key in a session's cookie; without the part `sessions`, only API keys sign in.
         self.session_key: Callable[[Request], str | None] = lambda current: None
-        # The lists that `register` of a part adds to, besides blueprints.
+        # The lists that `register` of a part adds to.
         self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
         self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by the beginnings of paths
         self.starts: list[Callable] = []  # called with the configuration and its `Secrets`, at each (re)load

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from flask import Blueprint
-
 import schemas
-from app import OF_A_CHANGE, announce_edit
+from app import OF_A_CHANGE, announce_edit, api
 from database import Row, placeholder, statement
 from errors import Conflict, Invalid, PreconditionFailed
 from members import Activity, ApiKey, Member, Transaction, permit
@@ -15,11 +13,8 @@ from times import now
 from webhooks import announce, deliver
 from wire import expected_versions, operation
 
-api = Blueprint("agents", __name__, url_prefix=schemas.API)
-
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
     app.errands.append(("claims", Claims.ended, end_claims))
 
 

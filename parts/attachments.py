@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from flask import Blueprint
 from marshmallow import ValidationError, fields
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
@@ -14,18 +13,12 @@ from werkzeug.formparser import MultiPartParser
 
 import limits
 import schemas
-from app import OF_A_NEW_ROW
+from app import OF_A_NEW_ROW, api
 from database import Row
 from errors import BadBody, TooLarge, Unavailable, Unsupported, not_found
 from members import Transaction
 from models import Attachment, AttachmentContent, Task
 from wire import Response, operation, request, slot
-
-api = Blueprint("attachments", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
 
 
 class UploadedFile(fields.Field):

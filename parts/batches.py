@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flask import Blueprint
 from marshmallow import ValidationError, fields, validate
 
 import schemas
-from app import OF_A_NEW_TASK, OF_A_PUT, OF_WORK, announce_edit
+from app import OF_A_NEW_TASK, OF_A_PUT, OF_WORK, announce_edit, api
 from database import PAGE_BYTES, Row
 from errors import Invalid, PreconditionFailed
 from members import Transaction
@@ -15,12 +14,6 @@ from models import PLANNED, Changed, Task
 from strictjson import MAX_SAFE_INTEGER
 from webhooks import announce
 from wire import expected_versions, operation, request
-
-api = Blueprint("batches", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
 
 
 def copy(transaction: Transaction, id: str, **titled: Any) -> Row:

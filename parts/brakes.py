@@ -3,10 +3,10 @@
 from typing import Any
 
 import click
-from flask import Blueprint
 from peewee import SQL, ForeignKeyField, TextField, fn
 
 import schemas
+from app import api
 from commands import as_option, cli, fetch_actor, in_database, load_fields
 from database import Identified, Row, columns, statement
 from errors import Forbidden
@@ -16,11 +16,6 @@ from models import Task, write
 from wire import operation
 
 MAX_TRIES = 3
-api = Blueprint("brakes", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
 
 
 class AgentStop(Identified):

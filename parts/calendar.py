@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import werkzeug
-from flask import Blueprint
 
 import limits
 import schemas
+from app import api, pages
 from database import Row, db, placeholder, rowid, statement
 from errors import not_found
 from lists import FILTERS
@@ -18,15 +18,6 @@ from members import CALENDAR, ApiKey, Transaction
 from models import MAX_LISTED, Task
 from times import local, now
 from wire import operation, request
-
-api = Blueprint("calendar", __name__, url_prefix=schemas.API)
-pages = Blueprint("calendar_pages", __name__)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
-    app.register_blueprint(pages)
-
 
 CALENDAR_TYPE = "text/calendar; charset=utf-8"
 

@@ -5,11 +5,11 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from flask import Blueprint
 from peewee import JOIN, SQL, CompositeKey, ForeignKeyField, IntegerField, TextField, Tuple, fn
 
 import database
 import schemas
+from app import api
 from database import Identified, Row, Statement, columns, digest, placeholder, rowid, statement
 from errors import Conflict, Forbidden, not_found
 from meetings import Meeting, Participant, Whiteboard
@@ -21,11 +21,8 @@ from times import first_id, now
 from webhooks import announce, emit, in_steps
 from wire import operation
 
-api = Blueprint("deleted", __name__, url_prefix=schemas.API)
-
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
     Entity.keeper = Deleted
     app.chores.append(delete_old)
 

@@ -5,7 +5,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 import click
-from flask import Blueprint
 from peewee import SQL, fn
 
 import members
@@ -13,7 +12,7 @@ import models
 import outbox
 import schemas
 import webhooks
-from app import mail_state
+from app import api, mail_state
 from commands import as_option, cli, configure_webhooks, fetch_actor, find_id, in_database, table
 from database import BadDatabase, Row, Statement, placeholder
 from errors import Conflict
@@ -24,13 +23,6 @@ from store import lock_server
 from times import now
 from webhooks import LEASE_GRACE, emit, log_deleted
 from wire import operation
-
-api = Blueprint("deliveries", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
-
 
 WebhookShown = schemas.shown(
     outbox.Webhook,

@@ -6,11 +6,11 @@ from functools import cache, lru_cache, partial, reduce
 from operator import add
 from typing import Any, NamedTuple
 
-from flask import Blueprint
 from peewee import SQL, Expression, Query, fn
 
 import members
 import schemas
+from app import api
 from database import PAGE_BYTES, Row, Statement, columns, db, placeholder, rowid, statement
 from errors import Gone, Invalid
 from lists import OTHER_PROJECTS
@@ -21,13 +21,6 @@ from outbox import Event
 from parts.inbox import INBOX, Notice
 from times import first_id, now
 from wire import awaited, operation, request, search
-
-api = Blueprint("feeds", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
-
 
 # The columns that `/changes` shows: each table's own, except the content of a whiteboard, which may be large.
 _participants = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member))

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
-from flask import Blueprint
 from marshmallow import ValidationError, validates_schema
 from peewee import JOIN, OP, SQL, Case, Expression, ForeignKeyField, Query, TextField, fn
 
 import models
 import schemas
+from app import api
 from database import (
     ChoiceField,
     Identified,
@@ -36,11 +36,8 @@ from times import first_id, local, now
 from webhooks import deliver, emit, in_steps
 from wire import awaited, operation, request
 
-api = Blueprint("inbox", __name__, url_prefix=schemas.API)
-
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
     hours = app.config["WORKSPACE"]["due_notice_hours"]
     app.errands.append(("due dates", partial(Notice.coming_due, hours), partial(notify_due, hours)))
     app.chores.append(delete_old)

@@ -3,20 +3,14 @@
 from collections import Counter
 from typing import Any
 
-from flask import Blueprint
 from peewee import SQL, fn
 
 import schemas
+from app import api
 from database import Row, caseless, fold, placeholder, statement
 from members import Transaction
 from models import MAX_LABELS, Task
 from wire import operation
-
-api = Blueprint("labels", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
 
 
 class Labels:

@@ -21,10 +21,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import idna
-from flask import Blueprint
 from peewee import Case, fn
 
 import schemas
+from app import api
 from database import Row, columns, digest, placeholder, statement
 from errors import Conflict, TooMany
 from limits import RateLimit, SocketDeadline, bound
@@ -38,7 +38,6 @@ from webhooks import sending, tls_context
 from wire import TOKEN, operation, request
 
 log = logging.getLogger("tasks.mail")
-api = Blueprint("mail", __name__, url_prefix=schemas.API)
 link_limit = RateLimit(20, 3600)  # sign-in links, by client address
 # Addresses that asked for a sign-in link. The request does not look for the member: its duration would show
 # whether there is one.
@@ -370,7 +369,6 @@ def problems(config: Row) -> Iterator[str]:
 
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
     app.notes.append(write_asked)
     app.starts.append(configure_mail)
     app.errands.append(("mails", has_some, send_all))

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import orjson
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
-from flask import Blueprint
 from werkzeug.routing import Rule
 
 import gateway
 import schemas
-from app import parts
+from app import api, parts
 from database import Row, to_json
 from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
@@ -22,11 +21,8 @@ from parts.sessions import session_cookie
 from schemas import API, API_VERSION, Choice, Shown, Strict
 from wire import Response, operation, request
 
-api = Blueprint("openapi", __name__, url_prefix=API)
-
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
     app.refusals.append(undescribed)
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import flask_swagger_ui
-from flask import Blueprint, render_template
+from flask import render_template
 from marshmallow import ValidationError
 from werkzeug.utils import send_from_directory
 
 import schemas
-from app import accept_invitation
+from app import accept_invitation, api, pages
 from commands import HOME
 from database import Row
 from errors import ApiError, Forbidden, Gone, NotFound
@@ -26,8 +26,6 @@ from parts.sessions import is_foreign_form, proxy_user, session_cookie, start_se
 from times import local_time, now
 from wire import Response, operation, request, root_path
 
-api = Blueprint("page", __name__, url_prefix=schemas.API)
-pages = Blueprint("pages", __name__)
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = HOME / "static"
 LAZY = {
@@ -45,8 +43,6 @@ PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suf
 
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
-    app.register_blueprint(pages)
     app.error_pages["/enroll/"] = show_refusal
 
 

@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
-from flask import Blueprint
-
+from app import pages
 from database import db
 from members import Member
 from metrics import (
@@ -30,13 +28,6 @@ from parts import backups
 from settings import VERSION, without_paths
 from times import now, seconds_since
 from wire import Response, authorize, operation, request
-
-pages = Blueprint("prometheus_pages", __name__)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(pages)
-
 
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

@@ -4,27 +4,18 @@ import re
 from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain, count
-from typing import Any
 
 import orjson
-from flask import Blueprint
 
 import schemas
 import times
-from app import OF_A_CHANGE, announce_edit
+from app import OF_A_CHANGE, announce_edit, api
 from database import Row
 from errors import Invalid
 from members import Activity, Transaction
 from models import CHECKBOX, CODE_BLOCK, PLANNED, Milestone, Project, Task
 from times import instant, local
 from wire import expected_versions, operation
-
-api = Blueprint("repeats", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
-
 
 WEEKDAYS = "MO,TU,WE,TH,FR,SA,SU"
 PARTS = {

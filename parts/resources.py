@@ -3,13 +3,12 @@
 from functools import cache
 from typing import Any
 
-from flask import Blueprint
 from marshmallow import validate
 
 import meetings
 import models
 import schemas
-from app import OF_A_NEW_ROW
+from app import OF_A_NEW_ROW, api
 from database import Row, Statement, placeholder
 from errors import Forbidden, Invalid
 from meetings import Meeting, Participant, Whiteboard
@@ -17,13 +16,6 @@ from members import ADMINS, Member, Transaction
 from models import Milestone, Project, Task
 from webhooks import announce
 from wire import operation
-
-api = Blueprint("resources", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
-
 
 MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 

@@ -8,11 +8,11 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from flask import Blueprint
 from peewee import fn
 from werkzeug.http import dump_cookie
 
 import schemas
+from app import api
 from database import Row, placeholder, statement
 from errors import Conflict
 from members import SESSION_DAYS, ApiKey, Member, Transaction
@@ -20,11 +20,8 @@ from settings import port_of
 from times import now, seconds_since
 from wire import Request, operation, request, root_path
 
-api = Blueprint("sessions", __name__, url_prefix=schemas.API)
-
 
 def register(app: Any) -> None:
-    app.register_blueprint(api)
     app.session_key = session_key
 
 

@@ -7,10 +7,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 import orjson
-from flask import Blueprint
 from peewee import fn
 
 import schemas
+from app import api
 from database import EncodedJSON, EncodedJSONField, Row, Statement, columns, db, digest, placeholder, to_json
 from errors import ApiError, Conflict, Forbidden, Invalid
 from meetings import Meeting
@@ -24,13 +24,6 @@ from strictjson import canonical
 from times import first_id, now
 from webhooks import announce, emit
 from wire import operation
-
-api = Blueprint("undo", __name__, url_prefix=schemas.API)
-
-
-def register(app: Any) -> None:
-    app.register_blueprint(api)
-
 
 MOST = 1000  # changes that one call undoes
 UNDONE = "already undone"
