@@ -65,11 +65,11 @@ class Brakes:
 
         A try is what an agent began and then gave back, lost with the end of its claim, or submitted and got
         back. An actor without a key is the sweeper, which ends claims. With any other change a person has
-        helped, and agents may try again. Raises `Forbidden` for an agent that begins a stuck task.
+        helped, and agents may try again. Raises `Forbidden` for an agent that begins or submits a stuck task.
         """
         (old, status), tries = changes.get("status", (None, None)), stored["tries"]
         is_agent = transaction.actor.get("scope") == "agent"
-        if is_agent and tries >= MAX_TRIES and (old, status) == ("todo", "in_progress"):
+        if is_agent and tries >= MAX_TRIES and old == "todo":
             stuck = f"agents have tried #{stored['number']} {tries} times without a result"
             raise Forbidden(f"{stuck}; a person changes or reassigns it first")
         is_person = not is_agent and "key_id" in transaction.actor

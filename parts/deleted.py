@@ -327,7 +327,11 @@ def list_deleted(limit: int, before: str | None = None) -> Row:
 def restore_deleted(transaction: Transaction, id: str) -> Row:
     """Restore what was deleted, with what was deleted with it. Repeat the call until `restored` is true."""
     kind = (Deleted.kept(id) or not_found(Deleted.NOUN))["kind"]
-    return {"id": id, "kind": kind, "restored": Deleted.restore(transaction, id)}
+    result = {"id": id, "kind": kind, "restored": Deleted.restore(transaction, id)}
+    earlier = kind == "task" and Task.by_number.value(number=Task.stored(id)["repeats"])
+    if earlier and Task.stored(earlier)["repeat"]:  # it was reopened, and has the rule again
+        announce(transaction, [Task.edit(transaction, id, {"repeat": None}, None)])
+    return result
 
 
 @api.delete("/deleted/<id>")

@@ -55,8 +55,9 @@ def test_a_task_is_stuck_after_three_tries_whoever_of_the_agents_makes_them(serv
     assert (tries(ana, task), unread(ana)[0], unread(ana).count("stuck")) == (3, "stuck", 1)
     for agent in (bot, other):
         assert STUCK.format(task["number"]) in refused(agent, "claim_task", task_id=task["number"])
-        moved = agent.patch(f"/tasks/{task['id']}", {"status": "in_progress"})
-        assert fault(moved, 403, "forbidden")["message"] == STUCK.format(task["number"])
+        for status in ("in_progress", "review"):
+            moved = agent.patch(f"/tasks/{task['id']}", {"status": status})
+            assert fault(moved, 403, "forbidden")["message"] == STUCK.format(task["number"])
         assert "no task is ready" in refused(agent, "claim_task", project=project["id"])
         assert agent.read("/tasks", ready="true", project_id=project["id"])["tasks"] == []
     assert titles(ana, project=project["id"], ready=True) == ["Stuck"]  # people see it, and may take it

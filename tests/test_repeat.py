@@ -272,6 +272,10 @@ def test_a_reopened_task_takes_back_what_followed_it_unless_somebody_has_touched
         TOUCHES[touch](owner, new)
     assert change(owner, task, status="in_progress")["repeat"] == (None if touch else task["repeat"])
     assert [one["id"] for one in following(owner, task)] == ([new["id"]] if touch else [])
+    if not touch:  # the series goes on once
+        owner.data(owner.post(f"/deleted/{new['id']}/restore"))
+        assert owner.read(f"/tasks/{new['id']}")["repeat"] is None
+        owner.delete(f"/tasks/{new['id']}")
     complete(owner, task)
     assert len(following(owner, task)) == 1
 
