@@ -9,7 +9,7 @@ install: $(BIN)/tasks
 run: install
 	@! $(BIN)/python -c 'import os, socket; socket.create_connection(("127.0.0.1", os.environ.get("PORT") or 8000), 5)' 2>/dev/null || \
 	{ echo "Error: port $${PORT:-8000} is taken by another program; choose another one: PORT=$$(($${PORT:-8000} + 1)) make run" >&2; exit 1; }
-	$(BIN)/flask --app app init
+	$(BIN)/tasks --app app init
 	$(BIN)/gunicorn
 
 # ARGS="--seed 7" fills it; ARGS="-- COMMAND" runs a command beside it.

@@ -47,13 +47,6 @@ DELIVERIES = schemas.answer_with(
 )
 
 
-def delivery_page(*, limit: int, offset: int, **filters: str) -> Row:
-    """Return the deliveries that pass every filter, newest first, with their pagination."""
-    page, total = page_and_total(frozenset(filters))
-    rows, count = page.all(limit=limit + 1, offset=offset, **filters), total.value(**filters)
-    return {"deliveries": rows[:limit], "pagination": pagination(count, limit, offset, len(rows) > limit)}
-
-
 @lru_cache(maxsize=16)
 def page_and_total(filters: frozenset[str]) -> tuple[Statement, Statement]:
     """Return the queries of a page and of the number of deliveries that pass these filters."""
@@ -232,9 +225,11 @@ def enable_webhook(transaction: Transaction, id: str) -> Row:
 
 @api.get("/deliveries")
 @operation(schemas.DeliveryQuery(), DELIVERIES, role="admin")
-def list_deliveries(**filters: Any) -> Row:
+def list_deliveries(limit: int, offset: int, **filters: str) -> Row:
     """List the deliveries, newest first. The filters combine."""
-    return delivery_page(**filters)
+    page, total = page_and_total(frozenset(filters))
+    rows, count = page.all(limit=limit + 1, offset=offset, **filters), total.value(**filters)
+    return {"deliveries": rows[:limit], "pagination": pagination(count, limit, offset, len(rows) > limit)}
 
 
 @api.get("/deliveries/<id>")

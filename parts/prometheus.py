@@ -32,11 +32,6 @@ from wire import Response, authorize, operation, request
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def exposition() -> str:
-    """Return all figures in the text format of Prometheus."""
-    return "".join(f"{line}\n" for line in _lines(figures.totals()))
-
-
 def _lines(cells: list[float]) -> Iterator[str]:
     yield from _family("info", "gauge", "The version that serves.", [({"version": VERSION}, 1)])
     used = [(labels, cells[at : at + OF_ROUTE]) for at, labels in figures.routes.values()]
@@ -104,4 +99,5 @@ def _sample(name: str, labels: Labels, value: float) -> str:
 def get_metrics() -> Response:
     """Show an owner or admin the metrics of the service, in the format of Prometheus."""
     authorize(request().authenticate(), "admin", "read")
-    return Response(exposition().encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
+    text = "".join(f"{line}\n" for line in _lines(figures.totals()))
+    return Response(text.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
