@@ -25,7 +25,9 @@ from times import first_id, now
 from webhooks import announce, emit
 from wire import operation
 
-MOST = 1000  # changes that one call undoes
+MOST = 1000  # changes that one call undoes,
+MOST_BYTES = 24 * 1024 * 1024  # and the size of what it handles, in about 2 s, in which others cannot write
+SHORTER = "undo a shorter period, the latest first"
 UNDONE = "already undone"
 # Fields without a column, with their present values: the tasks that block a task, also done ones.
 SETS: dict[str, Callable[[Row], list]] = {
@@ -65,6 +67,7 @@ class Undo:
     def __init__(self, transaction: Transaction, entries: list[Row], whom: str):
         self.transaction, self.ids = transaction, [entry["id"] for entry in entries]
         self.begun = Activity.newest.value()
+        self.bytes = 0  # of the objects that come and go, and of the values that are set back
         self.done: list[Row] = []
         self.left: list[Row] = []
         self.entries: dict[str, list[Row]] = {}  # of each object, by its id, newest first
@@ -86,6 +89,8 @@ class Undo:
                 table, id = TABLES.get(entries[0]["entity"]), entries[0]["entity_id"]
                 if table and (error := self.attempt(partial(step, table, id, entries))):
                     self.leave(entries[0], str(error))
+                if self.bytes > MOST_BYTES:
+                    raise Invalid(("since", f"includes over {MOST_BYTES >> 20} MiB of texts; {SHORTER}"))
 
     def attempt(self, step: Callable[[], None]) -> ApiError | None:
         """Run a step and store its events; roll it back if it raises an error, and return that."""
@@ -140,6 +145,7 @@ class Undo:
         is_later = found["deleted_at"] != entries[0]["created_at"]
         if is_later and (reason := self.since(entries[0], "deleted again")):
             raise Conflict(reason)
+        self.bytes += len(to_json(found["rows"]))
         self.bring_back(id)
         self.note(entries[0], "restored")
 
@@ -159,6 +165,7 @@ class Undo:
                 changed = [entry for entry in entries if name in entry["changes"]]
                 present = as_text(table, name, SETS[name](row) if name in SETS else row[name])
                 value, reason = self.fold(table, name, present, changed)
+                self.bytes += len(f"{present}{value}".encode())
                 if reason:
                     self.leave(changed[0], reason, [name])
                 elif value != present:
@@ -248,6 +255,7 @@ class Undo:
         if not is_made(entries):
             return
         transaction, row = self.transaction, table.stored_row.one(id=id)
+        self.bytes += len(to_json(row))
         if not row:
             reason = self.since(entries[0], "deleted") or UNDONE * self.was_undone
             if entries[0]["action"] != "deleted" and reason:
@@ -331,7 +339,7 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
     if actor["role"] not in ADMINS and any(entry["actor_id"] != actor["id"] for entry in entries):
         raise Forbidden("you may undo what you did; an owner or admin undoes the rest")
     if len(entries) > MOST:
-        raise Invalid(("since", f"includes over {MOST} changes; undo a shorter period, the latest first"))
+        raise Invalid(("since", f"includes over {MOST} changes; {SHORTER}"))
     whom = entries[0]["key_id" if "key" in filters else "actor_id"] if entries else ""
     undo = Undo(transaction, entries, whom)
     undo.run()
