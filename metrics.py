@@ -14,15 +14,15 @@ from settings import without_paths
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 RESULTS = ("delivered", "refused", "failed")
-MOST = {"route": 128, "webhook": 64}  # names; routes and webhooks beyond these are counted as `OTHER`
+MOST_ROUTES, MOST_WEBHOOKS = 128, 64  # those beyond are counted as `OTHER`
 OTHER = "other"
 # The cells of a part: four, then cells for each route (classes, buckets, sum of seconds) and each webhook.
 BUSY, UNAVAILABLE, MAILED, UNMAILED, FIRST_ROUTE = 0, 1, 2, 3, 4
 OF_ROUTE, OF_WEBHOOK = len(CLASSES) + len(BUCKETS) + 2, len(RESULTS)
-FIRST_WEBHOOK = FIRST_ROUTE + MOST["route"] * OF_ROUTE
-SIZE = FIRST_WEBHOOK + MOST["webhook"] * OF_WEBHOOK
+FIRST_WEBHOOK = FIRST_ROUTE + MOST_ROUTES * OF_ROUTE
+SIZE = FIRST_WEBHOOK + MOST_WEBHOOKS * OF_WEBHOOK
 
-Labels = Mapping[str, str]
+LabelSet = Mapping[str, str]
 
 
 class Figures:
@@ -30,7 +30,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # for threads that add to the part
-        self.routes: dict[str, tuple[int, Labels]] = {}  # the first cell and the labels, by endpoint
+        self.routes: dict[str, tuple[int, LabelSet]] = {}  # the first cell and the labels, by endpoint
         self.webhooks: dict[str, int] = {}  # the first cell, by name
         self.share(1)
 
@@ -49,16 +49,16 @@ class Figures:
         """Note how many requests this process is answering."""
         self.part[BUSY] = requests
 
-    def name_routes(self, routes: Mapping[str, Labels]) -> None:
+    def name_routes(self, routes: Mapping[str, LabelSet]) -> None:
         """Count each of these endpoints separately, with its labels."""
-        named = [(OTHER, {"method": "", "route": OTHER}), *routes.items()][: MOST["route"]]
+        named = [(OTHER, {"method": "", "route": OTHER}), *routes.items()][:MOST_ROUTES]
         cells = range(FIRST_ROUTE, FIRST_WEBHOOK, OF_ROUTE)
         self.routes = {name: (cell, labels) for cell, (name, labels) in zip(cells, named, strict=False)}
 
     def name_webhooks(self, names: Iterable[str]) -> None:
         """Count each of these webhooks separately; earlier ones keep their cells, which workers may use."""
         for name in (OTHER, *map(without_paths, names)):
-            if len(self.webhooks) < MOST["webhook"]:
+            if len(self.webhooks) < MOST_WEBHOOKS:
                 self.webhooks.setdefault(name, FIRST_WEBHOOK + len(self.webhooks) * OF_WEBHOOK)
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:

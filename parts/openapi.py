@@ -16,9 +16,7 @@ import schemas
 from app import api, parts
 from database import Row, to_json
 from errors import ApiError
-from gateway import ACTIONS, FlowResultShown
 from parts.sessions import session_cookie
-from schemas import API, API_VERSION, Choice, Shown, Strict
 from wire import Response, operation, request
 
 
@@ -73,23 +71,21 @@ flow that has ended accepts no tasks and cannot be cancelled (409 `terminal`), b
 task is a record: it keeps the status that was reported, until `cancel_flow` cancels it. Unknown fields and
 revisions sent as text are refused.
 """
-ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["code", "message"],
-    "properties": {
+ERROR_SCHEMA = _object(
+    {
         "code": {"type": "string", "examples": ["validation_error"]},
         "message": {"type": "string", "examples": ["title: must not be blank"]},
-        "details": {
-            "type": "array",
-            "maxItems": schemas.MAX_DETAILS,
-            "items": _object({"field": {"type": "string"}, "message": {"type": "string"}}),
-        },
-    },
+    }
+)
+ERROR_SCHEMA["properties"]["details"] = {
+    "type": "array",
+    "maxItems": schemas.MAX_DETAILS,
+    "items": _object({"field": {"type": "string"}, "message": {"type": "string"}}),
 }
 META_SCHEMA = _object(
     {
         "timestamp": {"type": "string", "format": "date-time"},
-        "version": {"type": "string", "examples": [API_VERSION]},
+        "version": {"type": "string", "examples": [schemas.API_VERSION]},
         "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
     }
 )
@@ -139,7 +135,7 @@ class Endpoint(NamedTuple):
     """A method of a path, with its view's name, summary and declaration."""
 
     method: str
-    rule: str  # as Flask writes it
+    path: str  # as OpenAPI writes it
     name: str
     summary: str
     declared: operation
@@ -149,12 +145,8 @@ class Endpoint(NamedTuple):
         """Return the entry for a route; the first line of the view's docstring is its summary."""
         (method,) = (rule.methods or set()) - {"HEAD"}
         name, summary = rule.endpoint.rpartition(".")[2], view.__doc__.splitlines()[0]
-        return cls(method, rule.rule, name, summary, view.declared)
-
-    @property
-    def path(self) -> str:
-        """The path as OpenAPI writes it."""
-        return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
+        path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+        return cls(method, path, name, summary, view.declared)
 
     @property
     def tag(self) -> str:
@@ -173,26 +165,6 @@ class Endpoint(NamedTuple):
         return self.method in ("GET", "DELETE")
 
 
-def body_schemas(document: dict[str, Any]) -> dict[str, Any]:
-    """Return by operation, for each JSON body, the properties that a form needs."""
-    found = {}
-    for path, methods in document["paths"].items():
-        for described in methods.values():
-            content = described.get("requestBody", {}).get("content", {})
-            if not path.startswith(API) or "application/json" not in content:
-                continue
-            schema = resolved(document, content["application/json"]["schema"])
-            fields = {name: _form_field(field) for name, field in schema["properties"].items()}
-            found[described["operationId"]] = {"properties": fields, "required": schema.get("required", [])}
-    return found
-
-
-def _form_field(field: dict[str, Any]) -> dict[str, Any]:
-    if "anyOf" in field:  # an enumeration, or null
-        field = field["anyOf"][0] | {"type": ["string", "null"]}
-    return {key: field[key] for key in ("type", "format", "enum", "maxLength") if key in field}
-
-
 def resolved(document: dict[str, Any], schema: Any) -> Any:
     """Return the schema with its references replaced by the components."""
     if isinstance(schema, list):
@@ -207,8 +179,8 @@ def resolved(document: dict[str, Any], schema: Any) -> Any:
 def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of these endpoints, the errors, the events and the gateway."""
     plugin = MarshmallowPlugin(schema_name_resolver=_name_of_shown)
-    info = {"description": DESCRIPTION}
-    spec = APISpec("Task service", API_VERSION, "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
+    options = {"info": {"description": DESCRIPTION}, "servers": [{"url": base_url}]}
+    spec = APISpec("Task service", schemas.API_VERSION, "3.1.0", [plugin], **options)
     converter: Any = plugin.converter
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     converter.add_attribute_function(_refer_to_enumeration)
@@ -251,11 +223,11 @@ def enumerations() -> dict[tuple[str, ...], str]:
     names: dict[tuple[str, ...], str] = {}
     modules = (schemas, *(part for part in parts() if hasattr(part, "api")), gateway)
     for kind in chain(*(vars(module).values() for module in modules)):
-        if isinstance(kind, type) and issubclass(kind, Strict | Shown):
+        if isinstance(kind, type) and issubclass(kind, schemas.Strict | schemas.Shown):
             owner = re.sub("(Input|Query|Shown)$", "", kind.__name__)
             whole = f"{owner}Shown" if kind.__name__ == owner else kind.__name__
             for name, field in kind._declared_fields.items():
-                if isinstance(field, Choice):
+                if isinstance(field, schemas.Choice):
                     short = owner + _camel(name)
                     chosen = whole + _camel(name) if short in names.values() else short
                     names.setdefault(field.choices, chosen)
@@ -282,7 +254,7 @@ def _camel(words: str) -> str:
 def _name_of_shown(schema: Any) -> str:
     """Return the name of a response schema's component; other schemas get none from apispec."""
     kind = schema if isinstance(schema, type) else type(schema)
-    return kind.__name__.removesuffix("Shown") if issubclass(kind, Shown) else ""
+    return kind.__name__.removesuffix("Shown") if issubclass(kind, schemas.Shown) else ""
 
 
 def _ref(name: str) -> dict[str, Any]:
@@ -375,9 +347,15 @@ def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
         data = converter.resolve_nested_schema(declared.gives)
         answer = _envelope({"success": {"const": True}, "data": data})
         content = _json(_component(converter, _name_of_shown(declared.gives) + "Answer", answer))
+    headers: Row = {
+        name: {"description": HEADERS[name], "required": True, "schema": {"type": "string"}}
+        for name in declared.headers
+    }
+    if declared.is_repeatable:
+        description = "Present if this repeats the response to an earlier request with the Idempotency-Key."
+        headers["Idempotent-Replayed"] = {"description": description, "schema": {"const": "true"}}
     success = {"description": endpoint.summary, "content": content}
-    if headers := _headers(declared):
-        success["headers"] = headers
+    success |= {"headers": headers} if headers else {}
     responses: dict[str, Any] = {str(declared.status): success}
     if declared.reads == "nothing":  # a page, whose errors are pages too
         return responses | {
@@ -396,19 +374,7 @@ def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
     return responses | {str(status): _name(by_status[status]) for status in sorted(statuses)}
 
 
-def _headers(declared: operation) -> dict[str, Any]:
-    """Return the headers of a success."""
-    headers: dict[str, Any] = {
-        name: {"description": HEADERS[name], "required": True, "schema": {"type": "string"}}
-        for name in declared.headers
-    }
-    if declared.is_repeatable:
-        description = "Present if this repeats the response to an earlier request with the Idempotency-Key."
-        headers["Idempotent-Replayed"] = {"description": description, "schema": {"const": "true"}}
-    return headers
-
-
-EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
+EVENT_DATA: dict[str, tuple[str, dict[str, type[schemas.Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": schemas.TaskShown, "changes": None}),
     "task.completed": ("A task has become done.", {"task": schemas.TaskShown, "changes": None}),
     "comment.added": (
@@ -447,7 +413,7 @@ def _event(converter: Any, name: str) -> dict[str, Any]:
 def _intake(converter: Any) -> dict[str, Any]:
     """Return the gateway's operation: one path for all actions."""
     bodies, examples = {}, {}
-    for name, action in ACTIONS.items():
+    for name, action in gateway.ACTIONS.items():
         body = converter.schema2jsonschema(action.schema)
         body["properties"] = {"action": {"const": name}} | body.get("properties", {})
         body["required"] = ["action", *body.get("required", [])]
@@ -460,7 +426,7 @@ def _intake(converter: Any) -> dict[str, Any]:
         "properties": {
             "ok": {"type": "boolean"},
             **dict.fromkeys(("routeId", "code", "error"), {"type": "string"}),
-            "result": converter.resolve_nested_schema(FlowResultShown),
+            "result": converter.resolve_nested_schema(gateway.FlowResultShown),
         },
     }
     answered = _component(converter, "FlowResultAnswer", answer)
@@ -506,5 +472,19 @@ def openapi_json(base_url: str) -> bytes:
 
 @cache
 def form_schemas(base_url: str) -> Row:
-    """Return the schemas of JSON bodies by operation, from which the page makes its forms."""
-    return body_schemas(orjson.loads(openapi_json(base_url)))
+    """Return by operation, for each JSON body, the properties from which the page makes its form."""
+    spec, forms = orjson.loads(openapi_json(base_url)), {}
+    operations = (spec["paths"][path].values() for path in spec["paths"] if path.startswith(schemas.API))
+    for described in chain(*operations):
+        content = described.get("requestBody", {}).get("content", {})
+        if "application/json" in content:
+            schema = resolved(spec, content["application/json"]["schema"])
+            fields = {name: _form_field(field) for name, field in schema["properties"].items()}
+            forms[described["operationId"]] = {"properties": fields, "required": schema.get("required", [])}
+    return forms
+
+
+def _form_field(field: Row) -> Row:
+    if "anyOf" in field:  # an enumeration, or null
+        field = field["anyOf"][0] | {"type": ["string", "null"]}
+    return {key: field[key] for key in ("type", "format", "enum", "maxLength") if key in field}
