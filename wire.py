@@ -26,24 +26,11 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.urls import iri_to_uri
 from werkzeug.wsgi import get_input_stream
 
+import errors
 import limits
 import schemas
 import strictjson
 from database import DATABASE_ERRORS, Row, db, digest, is_outage, to_json
-from errors import (
-    ApiError,
-    BadBody,
-    Forbidden,
-    Invalid,
-    KeyReused,
-    NotFound,
-    TooLarge,
-    TooMany,
-    TooSlow,
-    Unauthorized,
-    Unavailable,
-    Unsupported,
-)
 from lists import NAMED
 from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
 from metrics import OTHER, figures
@@ -111,7 +98,7 @@ class Request(werkzeug.Request):
             return self.identify(key, "session")
         scheme, _, key = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
-            raise Unauthorized("send the header Authorization: Bearer <API key>")
+            raise errors.Unauthorized("send the header Authorization: Bearer <API key>")
         return self.identify(key.strip())
 
     def identify(self, key: str, kind: str = "key") -> Row:
@@ -119,7 +106,7 @@ class Request(werkzeug.Request):
         self.caller = ApiKey.caller(key, kind, self.environ.get("tasks.audience", ""))
         if self.caller is None:
             invalid = "the API key does not exist, has expired or was revoked"
-            raise Unauthorized(invalid if kind == "key" else "the session has ended; sign in again")
+            raise errors.Unauthorized(invalid if kind == "key" else "the session has ended; sign in again")
         return self.caller
 
     def read(self, limit: int, seconds: float) -> bytes:
@@ -129,7 +116,7 @@ class Request(werkzeug.Request):
         """
         length = self.content_length
         if length is not None and length > limit:
-            raise TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
+            raise errors.TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
         deadline, failure, body = self._deadline(seconds), None, b""
         try:
             with deadline:
@@ -139,13 +126,13 @@ class Request(werkzeug.Request):
         self.unread = failure is None and not deadline.is_over and len(body) > limit
         if deadline.is_over:
             self.close_connection()
-            raise TooSlow(f"the body did not arrive within {seconds:.0f} s")
+            raise errors.TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
-            raise BadBody("the body broke off, or its chunks are malformed") from failure
+            raise errors.BadBody("the body broke off, or its chunks are malformed") from failure
         if self.unread:
-            raise TooLarge(f"the body has more than {limit} bytes")
+            raise errors.TooLarge(f"the body has more than {limit} bytes")
         if length is not None and len(body) < length:
-            raise BadBody("the body is shorter than its Content-Length")
+            raise errors.BadBody("the body is shorter than its Content-Length")
         return body
 
     @property
@@ -172,10 +159,10 @@ class Request(werkzeug.Request):
     def check_json_type(self) -> None:
         """Raise `Unsupported` unless the headers say that the body is JSON in UTF-8."""
         if not self.is_json:
-            raise Unsupported("send the body as Content-Type: application/json")
+            raise errors.Unsupported("send the body as Content-Type: application/json")
         charset = self.mimetype_params.get("charset", "utf-8").lower()
         if charset not in ("utf-8", "utf8") or self.headers.get("Content-Encoding", "identity") != "identity":
-            raise Unsupported("send the body as plain UTF-8, not compressed")
+            raise errors.Unsupported("send the body as plain UTF-8, not compressed")
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
         """Begin the response like WSGI's `start_response`, adding the headers that every response has."""
@@ -293,10 +280,10 @@ def envelope(request_id: str, content: Row) -> bytes:
     return to_json(content | {"meta": {"timestamp": now(), "version": API_VERSION, "request_id": request_id}})
 
 
-class PathError(ApiError):
+class PathError(errors.ApiError):
     """The path does not exist, or does not accept the method."""
 
-    CODES = {404: NotFound.code, 405: "method_not_allowed"}
+    CODES = {404: errors.NotFound.code, 405: "method_not_allowed"}
 
     def __init__(self, error: HTTPException):
         super().__init__(f"{error.name}: {request().method} {quote(request().path)[:200]}")
@@ -306,19 +293,21 @@ class PathError(ApiError):
             self.headers = {"Allow": ", ".join(sorted(allowed))}
 
 
-def as_api_error(error: Exception) -> ApiError:
+def as_api_error(error: Exception) -> errors.ApiError:
     """Return the error to answer for an exception. The cause of a 5xx is logged."""
-    shown = ApiError(f"this is a bug in the service; its log has details under {request().request_id}")
-    if isinstance(error, ApiError):
+    shown = errors.ApiError(f"this is a bug in the service; its log has details under {request().request_id}")
+    if isinstance(error, errors.ApiError):
         shown = error
     elif isinstance(error, ValidationError):
-        shown = Invalid(*schemas.problems_of(error))
+        shown = errors.Invalid(*schemas.problems_of(error))
     elif isinstance(error, HTTPException):
         shown = PathError(error)
     elif getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":  # by `Database.limit`
-        shown = Unavailable("the search took too long; add filters, or use rarer values", retry_after=None)
+        shown = errors.Unavailable(
+            "the search took too long; add filters, or use rarer values", retry_after=None
+        )
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
-        shown = Unavailable("the database is not available at the moment")
+        shown = errors.Unavailable("the database is not available at the moment")
     if shown.status == 503:
         log.error("%s: 503: %s", request().request_id, error)
     elif shown.status == 500:
@@ -349,7 +338,7 @@ def success(data: Row, status: int) -> Response:
     return Response(content, status, request().success_headers)
 
 
-def failure(error: ApiError) -> Response:
+def failure(error: errors.ApiError) -> Response:
     """Return the API's response with this error."""
     content: Row = {"code": error.code, "message": str(error)}
     if details := error.details[: schemas.MAX_DETAILS]:
@@ -371,7 +360,7 @@ def authorize(caller: Row, role: str, scope: str) -> None:
     if scope != "read":
         ApiKey.brakes.check(caller)
     if SCOPES.index(caller["scope"]) < SCOPES.index(scope):
-        raise Forbidden(f"your key has scope {caller['scope']}; this request needs scope {scope}")
+        raise errors.Forbidden(f"your key has scope {caller['scope']}; this request needs scope {scope}")
 
 
 @dataclass(frozen=True)
@@ -393,7 +382,7 @@ class operation:
     within: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext  # in which it writes
     status: int = 200  # of a success
     role: str | None = "client"  # the lowest role that may call it; with None no key is needed
-    raises: tuple[type[ApiError], ...] = ()  # besides the errors of every operation
+    raises: tuple[type[errors.ApiError], ...] = ()  # besides the errors of every operation
     headers: tuple[str, ...] = ()  # of a success; `run` sets ETag, and Location for a new row
     collection: str = ""  # the path below which a new row is; "" for the path of the request
     also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
@@ -454,7 +443,7 @@ class operation:
             return {}
         for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
             if key in current.environ and name not in self.preconditions:
-                raise Invalid((name, "is not accepted by this operation"))
+                raise errors.Invalid((name, "is not accepted by this operation"))
         body = self.reads() if callable(self.reads) else current.get_json()
         if current.method == "DELETE":
             if body:
@@ -494,14 +483,14 @@ class operation:
             return None
         if not self.is_repeatable:
             reason = "the response contains a secret, which is not stored"
-            raise Invalid(("Idempotency-Key", f"is not accepted by this operation: {reason}"))
+            raise errors.Invalid(("Idempotency-Key", f"is not accepted by this operation: {reason}"))
         if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
-            raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
+            raise errors.Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
         return key, digest(f"{request().path} {_ordered(arguments)!r}")
 
 
 @contextlib.contextmanager
-def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any) -> Iterator[None]:
+def slot(slots: limits.Slots, refusal: type[errors.ApiError], *words: Any) -> Iterator[None]:
     """Run the body in one of the caller's slots. If none is free, raise `refusal`, made with these words."""
     member_id = request().caller["id"]
     if not slots.acquire(member_id):
@@ -514,7 +503,7 @@ def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any) -> Iterator[
 
 def search(read: Callable[[], Row]) -> Row:
     """Call `read`, which searches all texts or all activity, in a slot for searches. Raises `TooMany`."""
-    with slot(searches, TooMany, limits.WAIT_AGAIN), db.limit(limits.SEARCH_SECONDS):
+    with slot(searches, errors.TooMany, limits.WAIT_AGAIN), db.limit(limits.SEARCH_SECONDS):
         return read()
 
 
@@ -530,7 +519,7 @@ def awaited(
     read_at, data = begun_at, read()
     if fits(data) or not wait:
         return data
-    with slot(waits, TooMany, limits.WAIT_AGAIN):
+    with slot(waits, errors.TooMany, limits.WAIT_AGAIN):
         while (left := begun_at + wait - time.monotonic()) > 0 and not current.is_abandoned():
             ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
@@ -590,7 +579,7 @@ def answer_once(
     current, named = request(), {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
     if stored := StoredAnswer.by_key.one(**named, after=now(-StoredAnswer.DAY)):
         if stored["request"] != fingerprint:
-            raise KeyReused("this Idempotency-Key was used with another path or body; use a new key")
+            raise errors.KeyReused("this Idempotency-Key was used with another path or body; use a new key")
         current.success_status = stored["status"]
         current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
         return stored["data"]
