@@ -55,7 +55,6 @@ from wire import (
 
 log = logging.getLogger("tasks")
 STARTED = time.monotonic()
-CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 # The additions to the core, in the order of registration: a line and a module of parts/ each. The core
 # imports none of them. A part may import the parts above it, which its line names as needed. Any part can be
 # deleted with its line, together with the parts that need it.
@@ -254,6 +253,7 @@ class Service(Flask):
         """A cached function that returns the endpoint of a path and method, and the ids in the path."""
         if not self.has_errands:  # logged with the first request, as only then the server is known
             log.warning("Serve with gunicorn.conf.py: without it no claim ends, and no mail or retry is sent")
+        # As the head of a request is limited, all of the cached paths together are at most 16 MB.
         return lru_cache(maxsize=4096)(self.url_map.bind("").match)
 
     def respond(self, current: Request) -> Any:
@@ -263,9 +263,7 @@ class Service(Flask):
         unknown: HTTPException | None = None
         try:
             current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug would replace invalid UTF-8
-            # Only short paths are cached: a caller without a key could fill the memory with any path.
-            match = self.match if len(current.path) <= CACHED_PATH else self.match.__wrapped__
-            endpoint, ids = match(current.path, current.method)
+            endpoint, ids = self.match(current.path, current.method)
             view = self.view_functions[endpoint]
             current.endpoint = endpoint
         except (HTTPException, UnicodeDecodeError) as error:
@@ -382,9 +380,6 @@ def accept_invitation(transaction: Transaction, token: str) -> bool:
     return joins
 
 
-# Sessions -------------------------------------------------------------------------------------
-
-
 # Members --------------------------------------------------------------------------------------
 
 
@@ -498,7 +493,7 @@ def revoke_key(transaction: Transaction, id: str, made: str = "false") -> None:
     ApiKey.revoke(transaction, id, made == "true")
 
 
-# Projects and milestones ----------------------------------------------------------------------
+# Projects -------------------------------------------------------------------------------------
 
 
 OF_A_NEW_ROW: Row = {"status": 201, "role": "member", "headers": ("Location",)}
@@ -540,7 +535,7 @@ def delete_project(transaction: Transaction, id: str, force: str = "false") -> N
         emit(transaction, "task.deleted", {"task": task})
 
 
-# Meetings, calendars and whiteboards ----------------------------------------------------------
+# Meetings -------------------------------------------------------------------------------------
 
 
 @api.get("/meetings")

@@ -26,7 +26,6 @@ import settings
 import store
 import webhooks
 from errors import ApiError
-from settings import bootstrap_key
 from startup import bootstrap, check_webhooks, create_database
 
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
@@ -119,7 +118,7 @@ def init() -> None:
     config = current_app.config
     check_user()
     configured = check_webhooks(config)
-    key = bootstrap_key(config)
+    key = settings.bootstrap_key(config)
     with closing(store.lock_database(may_be_new=True)):
         create_database(configured)
         owner, made = bootstrap(config, key) or (None, "")

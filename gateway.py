@@ -6,7 +6,6 @@ camelCase, another envelope, other errors, no API keys. Flows and child tasks ar
 
 import hmac
 import logging
-import math
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -386,22 +385,10 @@ class AnyJSON(fields.Raw):
             return missing
         if problem := strictjson.value_problem(value, strictjson.MAX_DEPTH):
             raise ValidationError(problem)
-        return strictjson.canonical(_as_doubles(value))
-
-
-def _as_doubles(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _as_doubles(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_as_doubles(inner) for inner in value]
-    if type(value) in (int, float) and abs(value) > strictjson.MAX_SAFE_INTEGER:
         try:
-            value = float(value)
-        except OverflowError:
-            value = math.inf
-        if not math.isfinite(value):
-            raise ValidationError("must not hold a number that is out of range")
-    return value
+            return strictjson.canonical(value)
+        except ValueError as error:  # infinity
+            raise ValidationError("must not hold a number that is out of range") from error
 
 
 class CamelCase(Schema):

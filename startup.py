@@ -17,8 +17,6 @@ from models import write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
-from times import first_id, now
-from webhooks import in_steps
 
 log = logging.getLogger("tasks")
 locks = ExitStack()  # of the database; the workers inherit them, so it is locked until all have ended
@@ -74,14 +72,14 @@ def start_sweeper(app: Any) -> webhooks.Sweeper:
     chores: list[Callable[[], object]] = [
         webhooks.prune_deliveries,
         gateway.prune_flows,
-        lambda: in_steps(StoredAnswer.delete_old.run, before=now(-StoredAnswer.DAY)),
+        lambda: webhooks.in_steps(StoredAnswer.delete_old.run, before=times.now(-StoredAnswer.DAY)),
         # For each session, SQLite scans all activity and comments for references.
-        lambda: in_steps(ApiKey.delete_ended.run, most=1, before=now(-SESSION_DAYS * 86400)),
-        lambda: in_steps(
+        lambda: webhooks.in_steps(ApiKey.delete_ended.run, most=1, before=times.now(-SESSION_DAYS * 86400)),
+        lambda: webhooks.in_steps(
             Activity.delete_old.run,
-            before=first_id(now(), -days * 86400) if days else "",  # 0: it is kept forever
+            before=times.first_id(times.now(), -days * 86400) if days else "",  # 0: it is kept forever
             after="",
-            until=first_id(now(), -HIDDEN_DAYS * 86400),
+            until=times.first_id(times.now(), -HIDDEN_DAYS * 86400),
         ),
         *app.chores,
     ]

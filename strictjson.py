@@ -78,16 +78,17 @@ def load_lenient_json(raw: bytes) -> Any:
     """
     try:
         text = raw.decode("utf-8-sig", "replace")
-        return json.loads(text, parse_constant=_no_constant, parse_int=_any_integer)
+        return json.loads(text, parse_constant=_no_constant, parse_int=_javascript_integer)
     except RecursionError as error:
         raise ValidationError({"body": [f"must not be nested deeper than {MAX_DEPTH} levels"]}) from error
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from error
 
 
-def _any_integer(digits: str) -> int | float:
-    """Return the integer, or infinity if no double can hold it: Python may refuse to read its digits."""
-    return int(digits) if len(digits) < 400 else math.inf
+def _javascript_integer(digits: str) -> int | float:
+    """Return the integer as JavaScript reads it: one that a double cannot hold is rounded, or infinite."""
+    number = float(digits)
+    return int(digits) if abs(number) <= MAX_SAFE_INTEGER else number
 
 
 def text_problem(text: str) -> str | None:

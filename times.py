@@ -4,6 +4,7 @@ import random
 import secrets
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 
@@ -22,8 +23,11 @@ def now(seconds: float = 0) -> str:
 
 
 def local(time: str) -> datetime:
-    """Return a time in wire form as a moment in the workspace's time zone."""
-    return datetime.fromisoformat(time).astimezone(zone)
+    """Return a time in wire form as a moment in the workspace's time zone; in the year 10000 it stays UTC."""
+    moment = datetime.fromisoformat(time)
+    with suppress(OverflowError):
+        moment = moment.astimezone(zone)
+    return moment
 
 
 def local_time(text: str) -> str:

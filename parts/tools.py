@@ -437,18 +437,11 @@ def short_time(time: str | None, ends_day: bool = False) -> str | None:
     """Return the time as a date if the API accepts that date for this time, else to the minute."""
     if not time:
         return None
-    with suppress(OverflowError, ValidationError):  # in this time zone, the year may be 1969 or 10000
+    with suppress(ValidationError):  # in this time zone, the year may be 1969
         date = local(time).date().isoformat()
         if schemas.Instant(ends_day=ends_day).deserialize(date) == time:
             return date
     return f"{time[:16]}Z"
-
-
-def local_day(time: str) -> str:
-    """Return the day of a time in the workspace's time zone."""
-    with suppress(OverflowError):  # in this time zone, the year may be 10000
-        return local(time).date().isoformat()
-    return time[:10]
 
 
 def present(**fields: Any) -> Row:
@@ -655,7 +648,7 @@ class ToolCall:
         facts = [
             task["status"],
             task["priority"] if task["priority"] != "medium" else "",
-            f"due {local_day(task['due_date'])}" if is_due else "",
+            f"due {local(task['due_date']).date()}" if is_due else "",
             blockers and f"blocked by {blockers}",
             "waits for an answer" if task["question_id"] else "",
             f"for {clipped(assignee)}" if assignee else "",

@@ -30,7 +30,6 @@ from parts.attachments import attach
 from parts.blockers import Blocker
 from parts.resources import MilestoneInput
 from settings import read_file
-from times import first_id
 
 # The columns that an import reads.
 IMPORTED = [
@@ -58,22 +57,21 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 class Report:
     done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
-    # All that was left out, by its name and kind of line: how many lines, the last of them, and an example.
-    dropped: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    # All that was left out, by its name and kind of line: its lines, each with an example.
+    dropped: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)  # of lines that cannot be imported
 
     def drop(self, what: str, line: str, noun: str = "task", example: str = "") -> None:
         """Report that `what` of this line is left out; a line counts once."""
-        dropped = self.dropped.setdefault((what, noun), [0, "", example[:100]])
-        if dropped[1] != line:
-            dropped[:2] = dropped[0] + 1, line
+        self.dropped.setdefault((what, noun), {}).setdefault(line, example[:100])
 
     def lines(self) -> Iterator[str]:
         yield from self.problems
         yield from self.made
-        for (what, noun), (count, _, example) in self.dropped.items():
+        for (what, noun), lines in self.dropped.items():
+            example = next(iter(lines.values()))
             such = f', such as "{example}"' if example else ""
-            yield f"dropped: {what}{such} ({count} {noun}{'s' * (count > 1)})"
+            yield f"dropped: {what}{such} ({len(lines)} {noun}{'s' * (len(lines) > 1)})"
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 
@@ -279,8 +277,8 @@ def json_of(cell: str) -> Any:
 
 # How to read cells that contain something other than text.
 CELLS: dict[str, Callable[[str], Any]] = {
-    **{"status": word_of, "priority": word_of, "number": json_of, "metadata": json_of},
-    **{"repeat_from": word_of, "repeats": json_of},
+    **dict.fromkeys(("status", "priority", "repeat_from"), word_of),
+    **dict.fromkeys(("number", "metadata", "repeats"), json_of),
     "labels": lambda cell: json_of(cell) if cell.startswith("[") else re.findall(r"[^,;\s][^,;]*", cell),
     "blocked_by": lambda cell: json_of(f"[{','.join(cell.split())}]"),
 }
@@ -334,10 +332,10 @@ class Import:
         """
         self.transaction, people = transaction, Member.everyone()
         transaction.notifies = False
-        self.members = by_name(people, "full_name") | by_name(people, "email")
-        self.places: dict[tuple[str | None, str], list[str]] = {}  # projects and milestones (`name_of`)
-        for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):
-            self.places.setdefault(name_of(row), []).append(row["id"])
+        self.members = grouped((caseless(row["full_name"]), row["id"]) for row in people)
+        self.members |= grouped((caseless(row["email"]), row["id"]) for row in people)
+        places = chain(_exported()["project"].all(), _exported()["milestone"].all())
+        self.places = grouped((name_of(row), row["id"]) for row in places)
         self.numbers: dict[Any, int] = {}  # of tasks here, by their numbers in the file
         self.tasks: dict[str, str] = {}  # the lines of tasks, by their ids
         self.new, self.changed = set[str](), set[str]()  # ids of tasks
@@ -534,7 +532,7 @@ class Import:
                 same = [one for one in left.values() if one["created_at"] == at]
                 equal = [one for one in same if one["content"] in (content, text)]
                 row = next(iter(equal or (same if self.former is not None else ())), None)
-                start, end = first_id(at), digest(task["id"] + content)[:12]
+                start, end = times.first_id(at), digest(task["id"] + content)[:12]
                 comment["id"] = f"{start[:15]}{counts[at] & 0xFFF:03x}{start[18:24]}{end}"
                 counts[at] += 1
             elif not row and Comment.stored_row.one(id=comment["id"]):
@@ -566,11 +564,11 @@ class Import:
         self.changed.add(task["id"])
 
 
-def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:
-    """Return the ids of the rows by their names, which several rows may share."""
-    ids: dict[str, list[str]] = {}
-    for row in rows:
-        ids.setdefault(caseless(row[field]), []).append(row["id"])
+def grouped(named: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    """Return the ids by their names, which several ids may share."""
+    ids: dict[Any, list[str]] = {}
+    for name, id in named:
+        ids.setdefault(name, []).append(id)
     return ids
 
 

@@ -2,11 +2,13 @@
 
 import json
 from html import escape
+from zoneinfo import ZoneInfo
 
 import pytest
 from harness import EVERY_EVENT, PATIENT, hook, invoke
 
-from parts.chats import SENTENCES
+import times
+from parts.chats import SENTENCES, sentence
 from schemas import ALL_EVENTS
 
 MEAN = "<b> & *T*\n@everyone [x](http://y) `_~|"
@@ -82,6 +84,13 @@ def test_texts_of_people_are_escaped_for_chats(chats, owner):
     assert slack.endswith("xx…")
     assert "\n" not in slack + discord
     assert len(discord) < 2000
+
+
+def test_a_due_date_that_is_in_the_year_10000_in_the_time_zone_is_shown_in_utc(monkeypatch):
+    monkeypatch.setattr(times, "zone", ZoneInfo("Asia/Tokyo"))
+    task = {"id": "1", "title": "Wait", "due_date": "9999-12-31T20:00:00.000Z"}
+    event = {"event": "task.due", "actor": None, "data": {"task": task}}
+    assert sentence(event, "", str, "{1}".format) == "Wait is due 9999-12-31 20:00 (UTC)"
 
 
 def test_a_chat_needs_no_secret_and_with_one_it_is_signed(chats, owner):
