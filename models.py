@@ -615,30 +615,12 @@ class Task(Entity):
 
         Raises `Invalid` for references that do not exist and for fields that contradict each other.
         """
-        status = fields.setdefault("status", "todo")
-        cls._check_done(transaction, status)
+        cls._check_done(transaction, fields.get("status", "todo"))
         given = fields | {"created_by": None}  # a task that repeats keeps a creator who was removed
         check_references(cls, given, partial(cls._misplaced, fields["project_id"]))
         cls._check_external_id(fields)
-        row = cls.insert_row.nulls | {
-            "id": transaction.new_id(),
-            "completed_at": transaction.at if status == "done" else None,
-            "created_by": transaction.actor["id"],
-            "created_at": transaction.at,
-            "metadata": {},
-        }
-        row |= fields | {"labels": cls.all_labels.spelled(transaction, fields.get("labels"))}
-        row |= {name: row[name] or default for name, default in DEFAULTS.items()}
-        row |= {
-            "tries": 0,
-            "version": 1,
-            "updated_at": transaction.at,
-            "due_told": None if transaction.notifies else row["due_date"],
-        }
-        row |= cls.derived(row, row.keys())
+        row = cls.new_row(transaction, **fields)
         cls._check_dates({}, row)
-        row["number"] = row["number"] or cls.next_number()
-        row["rank"] = row["rank"] or cls.last_rank(row["number"])
         cls.insert_row.run(**row)
         row["blocked_by"] = cls.blockers.of_new(row["number"], blocked_by)
         cls.record(transaction, "created", row)
@@ -749,6 +731,27 @@ class Task(Entity):
             cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
             task = cls.rules.completed(transaction, task, planned["repeat"])
         return task, changes
+
+    @classmethod
+    def new_row(cls, transaction: Transaction, *, status: str = "todo", **fields: Any) -> Row:
+        """Return the row of a new task with these fields, and with defaults for all others."""
+        row = cls.insert_row.nulls | {
+            "id": transaction.new_id(),
+            "status": status,
+            "completed_at": transaction.at if status == "done" else None,
+            "created_by": transaction.actor["id"],
+            "created_at": transaction.at,
+            "updated_at": transaction.at,
+            "metadata": {},
+            "tries": 0,
+            "version": 1,
+        }
+        row |= fields | {"labels": cls.all_labels.spelled(transaction, fields.get("labels"))}
+        row |= {name: row[name] or default for name, default in DEFAULTS.items()}
+        row["due_told"] = None if transaction.notifies else row["due_date"]
+        row["number"] = row["number"] or cls.next_number()
+        row["rank"] = row["rank"] or cls.last_rank(row["number"])
+        return row | cls.derived(row, row.keys())
 
     @classmethod
     def derived(cls, task: Row, changed: Collection[str]) -> Row:

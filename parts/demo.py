@@ -157,29 +157,15 @@ class Demonstration:
         for number in range(1, self.early + 1):
             transaction = self.past(-60 + 57 * number / self.early, self.teammate())
             fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
-            completed_at = yesterday if status == "done" else None
-            assignee_id = fields["assignee_id"] or completed_at and transaction.actor["id"]
-            yield (
-                fields
-                | {
-                    "assignee_id": assignee_id,
-                    "id": transaction.new_id(),
-                    "number": start + number - 1,
-                    "rank": Task.last_rank(start + number - 1),
-                    "status": status,
-                    "labels": [],
-                    "label_keys": "",
-                    "repeat_from": "due_date",
-                    "tries": 0,
-                    "created_by": transaction.actor["id"],
-                    "completed_at": completed_at,
-                    "due_told": fields["due_date"],
-                    "version": 1 if status == "todo" else 2,
-                    "created_at": transaction.at,
-                    "updated_at": completed_at or transaction.at,
-                }
-                | Task.derived(fields, ["title"])
-            )
+            fields |= {
+                "status": status,
+                "number": start + number - 1,
+                "version": 1 if status == "todo" else 2,
+            }
+            if status == "done":
+                fields["assignee_id"] = fields["assignee_id"] or transaction.actor["id"]
+                fields |= {"completed_at": yesterday, "updated_at": yesterday}
+            yield Task.new_row(transaction, **fields)
 
     def add_recent_tasks(self) -> None:
         """Add the last tasks, one for each hour before today, and the work on them."""
