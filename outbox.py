@@ -4,24 +4,24 @@ Nothing is sent from here. These are the states of a delivery; the first three a
 
     state      columns                      begins with                         ends with
     leased     leased_until is set          `add` with a lease, `lease_due`,    `store_result`, `release`, or
-                                            `lease_again`                       `lease_due` after leased_until
+                                            `redeliver`                         `lease_due` after leased_until
     free       leased_until is null,        a refusal (3xx, other 4xx)          `lease_due` after next_at
                blocks_later = 0
     blocking   leased_until is null,        `add` without a lease, `release`,   `lease_due` after next_at
                blocks_later = 1             no answer, 407, 429, 5xx,
                                             `Webhook.enable`
-    refused    status = "refused"           a refusal that `Result.is_last`     `lease_again`, deletion
+    refused    status = "refused"           a refusal that `Result.is_last`     `redeliver`, deletion
     waiting    status = "waiting"           `Webhook.disable`, or `add` for     `Webhook.enable`,
                                             a disabled webhook                  `drop_waiting`
-    delivered  status = "delivered"         2xx                                 `lease_again`, deletion
+    delivered  status = "delivered"         2xx                                 `redeliver`, deletion
 
 After no answer, 407, 429 or 5xx the webhook's circuit is open: nothing is leased before `open_until`,
-unless a ping or a redelivery gets an answer (`Webhook.attempted`). `lease_again` is in parts/deliveries.py.
+unless a ping or a redelivery gets an answer (`Webhook.attempted`). `redeliver` is in parts/deliveries.py.
 """
 
 import random
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict, cast
+from typing import Any, ClassVar
 
 from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
@@ -48,22 +48,6 @@ RETRY_AFTER_MOST = 6 * 3600  # seconds
 JITTER = 0.2  # of a wait, added or subtracted at random
 DISABLE_AFTER = 5 * 86400  # seconds of failures only
 DISABLE_MISSES = 12  # consecutive failures that are also needed: the machine may have slept for days
-
-
-class Message(TypedDict):
-    """The part of a delivery that `webhooks.send` needs."""
-
-    id: str
-    event_id: str
-    event: str  # its name
-    body: str  # JSON
-
-
-class Attempt(Message):
-    """A delivery to be sent. Its row is written only while it has this number of attempts."""
-
-    webhook_id: str
-    attempts: int
 
 
 @dataclass
@@ -274,11 +258,6 @@ class Event(Sequenced):
     body = EncodedJSONField()
     created_at = TextField()
 
-    @classmethod
-    def add(cls, transaction: Transaction, id: str, name: str, body: Row) -> int:
-        """Store the event and return its `seq`."""
-        return cls.insert_row.run(id=id, name=name, body=body, created_at=transaction.at)
-
     @statement
     def seq_of(cls: Any):
         return cls.select(cls.seq).where(cls.id == placeholder("id"))
@@ -384,14 +363,18 @@ class Delivery(Entity):
 
     @statement
     def sendable(cls: Any):
+        """A delivery for `webhooks.send`: with the `event_id`, the `event`'s name, and the `body` as JSON.
+
+        It is written only while it has this number of `attempts`.
+        """
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), Event.body]
         deliveries = cls.select(cls.id, cls.webhook, cls.attempts, *of_event)
         return deliveries.join(Event, on=(cls.event == Event.seq)).where(cls.id == placeholder("id"))
 
     @classmethod
-    def to_send(cls, ids: list[str]) -> list[Attempt]:
+    def to_send(cls, ids: list[str]) -> list[Row]:
         """Return these deliveries for `webhooks.send`; a reset of `throwaway` may have deleted some."""
-        return [cast(Attempt, row) for id in ids if (row := cls.sendable.one(id=id))]
+        return [row for id in ids if (row := cls.sendable.one(id=id))]
 
     @statement
     def due(cls: Any):
@@ -406,7 +389,7 @@ class Delivery(Entity):
         return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
 
     @classmethod
-    def lease_due(cls, webhook_id: str, most: int, times: Row) -> list[Attempt]:
+    def lease_due(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
         """Lease up to `most` due deliveries of the webhook in the order of their events, and return them.
 
         Deliveries behind one that another thread is sending are left out, except those that the receiver
@@ -421,20 +404,20 @@ class Delivery(Entity):
         return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
     @classmethod
-    def lease(cls, row: Attempt, lease: str) -> bool:
+    def lease(cls, row: Row, lease: str) -> bool:
         """Lease the delivery until this time; return False if another thread has leased it meanwhile."""
         count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=lease)
         row["attempts"] += 1
         return count == 1
 
     @classmethod
-    def release(cls, row: Attempt) -> None:
+    def release(cls, row: Row) -> None:
         """End a lease without an attempt; later events wait for the delivery."""
         cls._update(row, leased_until=None, attempts=row["attempts"] - 1, blocks_later=1)
 
     @classmethod
     def store_result(
-        cls, transaction: Transaction, row: Attempt, result: Result, schedule: list[float]
+        cls, transaction: Transaction, row: Row, result: Result, schedule: list[float]
     ) -> list[str]:
         """Store the result of an attempt, the state of the webhook, and the time of the next attempt.
 
@@ -465,7 +448,7 @@ class Delivery(Entity):
         return messages
 
     @classmethod
-    def _update(cls, row: Attempt, **fields: Any) -> int:
+    def _update(cls, row: Row, **fields: Any) -> int:
         """Write these columns if the delivery is pending and has the row's number of attempts."""
         read = {"id": row["id"], "attempts": row["attempts"], "status": "pending"}
         return cls.update_where(read, **fields)

@@ -39,7 +39,7 @@ from limits import SocketDeadline
 from members import ApiKey, Transaction
 from metrics import figures
 from models import Changed, Task, write
-from outbox import RETRY_AFTER_MOST, Attempt, Delivery, Event, Message, Result, Webhook, longest_wait
+from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from settings import VERSION, signing_key, without_paths
 from store import open_lock_file, optimize
 from times import epoch_ms, now, wire_time
@@ -283,7 +283,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
         "actor": transaction.actor_profile,
         "request_id": transaction.request_id,
     }
-    seq = Event.add(transaction, id, name, event)
+    seq = Event.insert_row.run(id=id, name=name, body=event, created_at=transaction.at)
     ids = []
     for webhook in _recipients(transaction):
         webhook_id = webhook["id"]
@@ -335,7 +335,7 @@ def deliver(transaction: Transaction) -> dict[str, int]:
     return {"delivered": delivered, "pending": count - delivered}
 
 
-def _deliver(rows: list[Attempt]) -> int:
+def _deliver(rows: list[Row]) -> int:
     if not sending.turns.acquire(timeout=SENDER_WAIT):
         store_results([], rows, LEASE_GRACE)
         return 0
@@ -349,12 +349,12 @@ def _deliver(rows: list[Attempt]) -> int:
     return sum(result.delivered for result in results)
 
 
-def _send(rows: list[Attempt], ends_at: float, each: float | None = None) -> list[Result]:
+def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
     """Send each webhook's deliveries as a `Batch`, and store and return the results.
 
     No receiver waits for another one that hangs: the results of each webhook are stored as they come.
     """
-    by_webhook: dict[str, list[Attempt]] = {}
+    by_webhook: dict[str, list[Row]] = {}
     for row in rows:
         by_webhook.setdefault(row["webhook_id"], []).append(row)
     batches, results = [Batch(group, ends_at, each) for group in by_webhook.values()], []
@@ -377,17 +377,17 @@ class Batch(threading.Thread):
     the time left.
     """
 
-    def __init__(self, rows: list[Attempt], ends_at: float, each: float | None):
+    def __init__(self, rows: list[Row], ends_at: float, each: float | None):
         super().__init__(name="batch", daemon=True)
         self.rows, self.ends_at, self.each = rows, ends_at, each
         self.deadline = ends_at  # of the current attempt
         self.is_abandoned = False  # the caller has gone on: no further attempt begins
-        self.results: list[tuple[Attempt, Result]] = []  # that count, once the batch is done
-        self._results: list[tuple[Attempt, Result]] = []  # of the thread, even after it was abandoned
+        self.results: list[tuple[Row, Result]] = []  # that count, once the batch is done
+        self._results: list[tuple[Row, Result]] = []  # of the thread, even after it was abandoned
         self.start()
 
     @property
-    def untried(self) -> list[Attempt]:
+    def untried(self) -> list[Row]:
         return self.rows[len(self.results) :]
 
     def run(self) -> None:
@@ -422,8 +422,8 @@ class Batch(threading.Thread):
 bodies: dict[str, Callable[[str, str, str], str]] = {}
 
 
-def send(delivery: Message, webhook: Row, seconds: float) -> Result:
-    """Try once to send a delivery, as `post` does."""
+def send(delivery: Row, webhook: Row, seconds: float) -> Result:
+    """Try once to send a delivery (`Delivery.sendable`), as `post` does."""
     text, timestamp, secrets = delivery["body"], int(time.time()), webhook["secrets"]
     own, proxy = webhook.get("headers", {}), webhook.get("proxy")  # `listen` has neither
     if webhook["format"] != "json":
@@ -448,7 +448,7 @@ def send(delivery: Message, webhook: Row, seconds: float) -> Result:
     return post(webhook["url"], body, headers | own, seconds, proxy, hidden)
 
 
-def store_results(results: list[tuple[Attempt, Result]], unsent: list[Attempt], seconds: float) -> None:
+def store_results(results: list[tuple[Row, Result]], unsent: list[Row], seconds: float) -> None:
     """Store the results, and release the leases of deliveries that were not tried.
 
     Raises `Unavailable` if the database is busy for `seconds`; the leases then expire.

@@ -1,7 +1,7 @@
 """Webhooks and their deliveries: show, test and enable them, and send what is due, or again."""
 
 from contextlib import closing, suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import click
@@ -74,27 +74,6 @@ def enabled(id: str) -> Row:
     return webhook
 
 
-@cache
-def reopening() -> Statement:
-    """Return the UPDATE that makes a delivery pending; one that is pending keeps `blocks_later`."""
-    reopened = {Delivery.status: "pending", Delivery.blocks_later: 0, Delivery.delivered_at: None}
-    return Statement(Delivery.update(reopened).where(Delivery.id == placeholder("id"), ~Delivery.is_pending))
-
-
-def lease_again(id: str, lease: str) -> None:
-    """Lease a delivery for another attempt, whatever the result of the last one.
-
-    Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
-    """
-    delivery = Delivery.shown(id)
-    enabled(delivery["webhook_id"])
-    if delivery["leased_until"] and delivery["leased_until"] > now():
-        raise Conflict("the delivery is being sent")
-    reopening().run(id=id)
-    (attempt,) = Delivery.to_send([id])
-    Delivery.lease(attempt, lease)
-
-
 def ping(transaction: Transaction, webhook_id: str) -> str:
     """Store a `ping` for this webhook. Raises `NotFound`, and `Conflict` if it is disabled."""
     name = enabled(webhook_id)["name"]
@@ -116,11 +95,19 @@ def resume(webhook: Row) -> Row:
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
-    """Have a delivery sent again after the commit. Raises as `lease_again` does."""
-    seconds = max(
-        webhooks.sending.delivery["request_budget_seconds"], webhooks.sending.delivery["timeout_seconds"]
-    )
-    lease_again(delivery_id, now(seconds + LEASE_GRACE))
+    """Lease a delivery for another attempt after the commit, whatever the result of the last one.
+
+    Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
+    """
+    delivery, settings = Delivery.shown(delivery_id), webhooks.sending.delivery
+    enabled(delivery["webhook_id"])
+    if delivery["leased_until"] and delivery["leased_until"] > now():
+        raise Conflict("the delivery is being sent")
+    if delivery["status"] != "pending":  # one that is pending keeps `blocks_later`
+        Delivery.set_columns(delivery_id, status="pending", blocks_later=0, delivered_at=None)
+    (attempt,) = Delivery.to_send([delivery_id])
+    seconds = max(settings["request_budget_seconds"], settings["timeout_seconds"])
+    Delivery.lease(attempt, now(seconds + LEASE_GRACE))
     transaction.deliveries.append(delivery_id)
 
 

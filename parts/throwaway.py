@@ -46,7 +46,7 @@ from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
 from members import ApiKey, Member
 from models import Resource
-from outbox import Event, Message, Result, Webhook
+from outbox import Event, Result, Webhook
 from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, check_webhooks, create_database
@@ -320,7 +320,7 @@ class Throwaway:
             raise ConnectionResetError(errno.ECONNRESET, "a fault")  # gunicorn then closes the connection
         return self.serve(environ, start_response)
 
-    def send_or_fail(self, delivery: Message, webhook: Row, seconds: float) -> Result:
+    def send_or_fail(self, delivery: Row, webhook: Row, seconds: float) -> Result:
         """Send a delivery, or do what a fault says; deliveries to the inbox have no faults."""
         is_inbox = webhook["name"] == "inbox"
         kind = None if is_inbox else self.next_fault(f"POST {webhook['url']}", True).get("webhook")
