@@ -16,18 +16,6 @@ from webhooks import announce
 from wire import expected_versions, operation, request
 
 
-def copy(transaction: Transaction, id: str, **titled: Any) -> Row:
-    """Add a task with the fields `PLANNED` of this one. Raises as `add` does."""
-    task = Task.stored(id)
-    planned = {name: task[name] for name in PLANNED}
-    return Task.add(transaction, is_copy=True, **planned | titled)
-
-
-def add_all(transaction: Transaction, tasks: list[Row]) -> list[Row]:
-    """Add these tasks. Raises as `add` does, with everything that is wrong in any of them."""
-    return _each(tasks, lambda fields: Task.add(transaction, **fields))
-
-
 def edit_all(
     transaction: Transaction, tasks: list[int | str], changes: Row, versions: Row | None = None
 ) -> list[Changed]:
@@ -127,7 +115,7 @@ CREATED_TASKS = schemas.answer_with("CreatedTaskList", tasks=[schemas.TaskShown]
 @operation(TaskBatch(), CREATED_TASKS, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none."""
-    return {"tasks": add_all(transaction, tasks)}
+    return {"tasks": _each(tasks, lambda fields: Task.add(transaction, **fields))}
 
 
 @api.patch("/tasks/batch")
@@ -157,4 +145,6 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
 @operation(COPY_TASK, schemas.TaskShown, **OF_A_NEW_TASK)
 def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
     """Create a task with the plan of this one, under another title if one is sent."""
-    return copy(transaction, id, **titled)
+    task = Task.stored(id)
+    planned = {name: task[name] for name in PLANNED}
+    return Task.add(transaction, is_copy=True, **planned | titled)

@@ -1,6 +1,5 @@
 """Milestones, meetings and whiteboards, which the specification only lists: make, change and delete them."""
 
-from functools import cache
 from typing import Any
 
 from marshmallow import validate
@@ -88,14 +87,9 @@ def _replace_participants(meeting_id: str, old: list[str], new: list[str]) -> No
     added = [(index, id) for index, id in enumerate(new) if id not in old]
     if wrong := [index for index, id in added if not Member.stored_row.one(id=id)]:
         raise Invalid(*((f"participant_ids.{index}", "no such member") for index in wrong))
-    _participants_of().run(meeting_id=meeting_id)
+    old_ones = Participant.delete().where(Participant.meeting == placeholder("meeting_id"))
+    Statement(old_ones).run(meeting_id=meeting_id)
     Participant.insert_row.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
-
-
-@cache
-def _participants_of() -> Statement:
-    """Return the DELETE of a meeting's participants."""
-    return Statement(Participant.delete().where(Participant.meeting == placeholder("meeting_id")))
 
 
 def edit_meeting(transaction: Transaction, id: str, fields: Row) -> Row:
