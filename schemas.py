@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any
 
 import email_validator
-from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 from peewee import ForeignKeyField, IntegerField
 
 import limits
@@ -341,9 +341,6 @@ class JSONBoolean(fields.Boolean):
 
 class Strict(Schema):
     """A schema that refuses other fields than its own, with a message that lists its own."""
-
-    class Meta:
-        unknown = RAISE
 
     def __init__(self, *, when: str = "", more: str = "", **options: Any):
         """Make the schema; `when`, such as " on create", and `more` become parts of that message."""

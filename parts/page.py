@@ -28,15 +28,8 @@ from wire import Response, operation, request, root_path
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = HOME / "static"
-LAZY = {
-    "agents.js",
-    "markdown.js",
-    "marked.js",
-    "month.js",
-    "records.js",
-    "touch.js",
-    "week.js",
-}  # rarely needed
+RARE = "agents markdown marked month records touch week"
+LAZY = {f"{name}.js" for name in RARE.split()}
 MODULES = sorted({file.name for file in STATIC.glob("*.js")} - LAZY)
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
