@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from peewee import SQL, CompositeKey, Expression, ForeignKeyField, Query, Select, TextField, fn
+from peewee import SQL, CompositeKey, ForeignKeyField, Query, Select, TextField, fn
 
 from database import Base, EncodedJSONField, Row, columns, json_object, placeholder, statement
 from errors import Invalid
@@ -28,12 +28,6 @@ class Meeting(Resource):
     SEEN_AS: ClassVar[Row] = {"project_id": "(SELECT id FROM project WHERE id = project_id)"}
 
     @classmethod
-    def attended(cls) -> Expression:
-        """Return the condition that the member organizes the meeting or takes part in it."""
-        joined = Participant.select(Participant.meeting).where(Participant.member == placeholder("member_id"))
-        return (cls.organizer == placeholder("member_id")) | cls.id.in_(joined)
-
-    @classmethod
     def select_shown(cls) -> Query:
         person = Member.alias("person")
         people = Participant.select(*(getattr(person, name) for name in PROFILE))
@@ -46,7 +40,10 @@ class Meeting(Resource):
 
     @statement
     def of_member(cls: Any):
-        return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
+        """The meetings that a member organizes or takes part in."""
+        joined = Participant.select(Participant.meeting).where(Participant.member == placeholder("member_id"))
+        attends = (cls.organizer == placeholder("member_id")) | cls.id.in_(joined)
+        return cls.select_shown().where(attends).order_by(cls.starts_at, cls.id)
 
     @statement
     def soon(cls: Any):

@@ -89,11 +89,6 @@ class Transaction:
         return new_id()
 
     @property
-    def actor_profile(self) -> Row | None:
-        """The actor as events and answers show members; None if nobody acted, as for a due date."""
-        return {name: self.actor[name] for name in PROFILE} if self.actor else None
-
-    @property
     def makers(self) -> str:
         """The ids of the makers of a new key or link: the actor, and the makers of the key in use."""
         id, others = self.actor["id"], self.actor.get("key_makers") or ""

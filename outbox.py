@@ -23,7 +23,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
 from database import (
     ChoiceField,
@@ -263,20 +263,16 @@ class Event(Sequenced):
         return cls.select(cls.seq).where(cls.id == placeholder("id"))
 
     @statement
-    def last_older(cls: Any):
+    def last_before(cls: Any):
+        """The `seq` of the last event before a time, or 0; the search begins with the newest."""
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
-        return old.order_by(cls.seq.desc()).limit(1)
-
-    @classmethod
-    def last_before(cls, before: str) -> int:
-        """Return the `seq` of the last event before this time, or 0; the search begins with the newest."""
-        return cls.last_older.value(before=before) or 0
+        return Select((), [fn.COALESCE(old.order_by(cls.seq.desc()).limit(1), 0)])
 
     @statement
     def delete_unused(cls: Any):
         """Delete old events without deliveries, except the last event: SQLite would reuse its number.
 
-        `:last` is `last_before(before)`: events have no index on their time.
+        `:last` is the result of `last_before`: events have no index on their time.
         """
         is_old = (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
         is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))

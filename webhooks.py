@@ -36,7 +36,7 @@ from urllib3.exceptions import HTTPError
 from database import LOCK_SECONDS, Row, is_outage
 from errors import Unavailable
 from limits import SocketDeadline
-from members import ApiKey, Transaction
+from members import PROFILE, ApiKey, Transaction
 from metrics import figures
 from models import Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
@@ -272,7 +272,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     With `only`, the event is for the webhook with this id alone. The body is serialised here and never again:
     these bytes are signed and sent in every attempt. They are the same as from JavaScript's `JSON.stringify`.
     """
-    id = "evt_" + transaction.new_id().replace("-", "")
+    id, actor = "evt_" + transaction.new_id().replace("-", ""), transaction.actor
     if "task" in data:
         data = data | {"task": Task.blockers.shortened(data["task"])}
     event = {
@@ -280,7 +280,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
         "event": name,
         "timestamp": transaction.at,
         "data": data,
-        "actor": transaction.actor_profile,
+        "actor": {name: actor[name] for name in PROFILE} if actor else None,  # nobody's, as for a due date
         "request_id": transaction.request_id,
     }
     seq = Event.insert_row.run(id=id, name=name, body=event, created_at=transaction.at)
@@ -598,7 +598,7 @@ def prune_deliveries() -> None:
         if webhook["state"] == "disabled":
             log_deleted(webhook, in_steps(Delivery.drop_waiting, webhook_id=webhook["id"], before=before))
     in_steps(Delivery.delete_finished.run, before=before)
-    in_steps(Event.delete_unused.run, before=before, last=Event.last_before(before))
+    in_steps(Event.delete_unused.run, before=before, last=Event.last_before.value(before=before))
     optimize()
 
 

@@ -208,7 +208,7 @@ def event_page(*, limit: int, after: str | None = None, since: str = "") -> Row:
 
     Raises `Invalid` for an event that does not exist, or no longer exists.
     """
-    seq: int | None = Event.last_before(since) if since else 0
+    seq = Event.last_before.value(before=since) if since else 0
     if after is not None and (seq := Event.seq_of.value(id=after)) is None:
         raise Invalid(("after", "this event does not exist any more; leave it out to get the oldest"))
     rows, left = later_events().some(seq=seq, most=limit + 1)

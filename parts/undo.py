@@ -169,7 +169,8 @@ class Undo:
                 if reason:
                     self.leave(changed[0], reason, [name])
                 elif value != present:
-                    fields[name] = orjson.loads(value)
+                    is_encoded = isinstance(table._meta.columns.get(name), EncodedJSONField)
+                    fields[name] = EncodedJSON(value) if is_encoded else orjson.loads(value)
         if table is Task and row["status"] == "done" and "status" in fields:
             rule = fields.pop("repeat", None)  # it comes back with the status, unless the next task stays
             number = Task.shown(id)["next_number"]
@@ -224,10 +225,7 @@ class Undo:
             self.edit(table, id, entry, some)
 
     def store(self, table: Any, id: str, fields: Row) -> None:
-        new, has = {**fields}, table._meta.columns
-        for name in new:
-            if isinstance(has.get(name), EncodedJSONField):
-                new[name] = EncodedJSON(canonical(new[name]))
+        new = {**fields}
         if (new.get("claimed_until") or "9") < now():
             new["claimed_until"] = None
         if table is Task:

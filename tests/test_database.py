@@ -388,7 +388,8 @@ def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
             at = f"{2026 + month // 12}-{month % 12 + 1:02d}-01T00:00:00.000Z"
             Event.insert_row.run(id=new_id(), name="ping", body="{}", created_at=at)
         before = "2026-04-15T00:00:00.000Z"
-        assert Event.delete_unused.run(before=before, last=Event.last_before(before), most=10) == 3
+        last = Event.last_before.value(before=before)
+        assert Event.delete_unused.run(before=before, last=last, most=10) == 3
     left = db.execute_sql("SELECT created_at FROM event ORDER BY seq").fetchall()
     assert [row[0][:7] for row in left] == ["2031-01", "2026-05"]
 
