@@ -143,20 +143,19 @@ def _problem(message: Any) -> str | None:
 def _check_headers(request: Request, method: str, params: Row, meta: Row) -> None:
     """Check that the headers of a modern request agree with its body, and that its version is supported."""
     key, named = f"{META}protocolVersion", request.headers.get("MCP-Protocol-Version")
-    version = meta.get(key, named)
-    is_complete = isinstance(version, str) and isinstance(meta.get(f"{META}clientCapabilities"), dict)
-    if key in meta and not is_complete:
+    is_complete = isinstance(meta.get(key), str) and isinstance(meta.get(f"{META}clientCapabilities"), dict)
+    if (key in meta or named in MODERN_VERSIONS) and not is_complete:
         raise RPCError(400, INVALID_PARAMS, f"_meta needs {key} and {META}clientCapabilities")
     expected = {"MCP-Protocol-Version": meta.get(key), "Mcp-Method": method}
     if method == "tools/call" and "name" in params:
         expected["Mcp-Name"] = params["name"]
-    if key not in meta and named not in MODERN_VERSIONS:
+    if key not in meta:
         expected = {}  # only the version of an older request is wrong
     for name, text in expected.items():
         header = request.headers.get(name)
         if header is None or _unwrapped(header) != text:
             raise RPCError(400, HEADER_MISMATCH, f"the header {name} differs from the body")
-    if version not in MODERN_VERSIONS:
+    if (version := meta.get(key, named)) not in MODERN_VERSIONS:
         problem = "this protocol version is not supported"
         raise RPCError(400, UNSUPPORTED_VERSION, problem, supported=SUPPORTED, requested=version)
 

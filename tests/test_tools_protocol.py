@@ -257,7 +257,7 @@ def test_an_unknown_version_is_told_the_known_ones(server):
 def test_a_header_of_another_version_than_an_older_one_is_refused_without_meta(server, method):
     body = message(method, name="list_meetings")
     for given in (body, message(method, _meta=5), message(method, _meta={"progressToken": 1})):
-        assert error_of(exchange(server, given, MCP_Protocol_Version=MODERN)) == (400, -32020, 7)
+        assert error_of(exchange(server, given, MCP_Protocol_Version=MODERN)) == (400, -32602, 7)
         for version in ("2099-01-01", "2024-10-07", "x", ""):
             answer = exchange(server, given, MCP_Protocol_Version=version)
             assert error_of(answer) == (400, -32022, 7)
