@@ -17,6 +17,7 @@ import orjson
 from flask import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 from werkzeug.exceptions import MethodNotAllowed
+from werkzeug.urls import iri_to_uri
 
 import limits
 import schemas
@@ -92,7 +93,8 @@ def answer_agent(current: Request) -> Response:
 
 
 def base_url() -> str:
-    return request().config["SERVER"]["base_url"]
+    """Return the service's URL in ASCII, as programs compare it and as headers can carry it."""
+    return iri_to_uri(request().config["SERVER"]["base_url"])
 
 
 def base64url(data: bytes) -> str:

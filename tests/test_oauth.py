@@ -143,9 +143,10 @@ def refused(answer, error, status=400):
 # The documents, and what is seen while it is off ------------------------------------------------
 
 
-@pytest.mark.parametrize("base_url", [BASE, f"{BASE}:8443/team"])
+@pytest.mark.parametrize("base_url", [BASE, f"{BASE}:8443/team", "https://Bücher.example/büro"])
 def test_a_401_leads_to_the_documents_which_name_every_address_below_base_url(serve, base_url):
     caller = serve(base_url)
+    base_url = caller.base_url = base_url.replace("Bücher", "xn--bcher-kva").replace("ü", "%C3%BC")
     found = f'resource_metadata="{base_url}{DOCUMENTS[1]}", scope="agent"'
     for key in (None, "tmc_wrong", "tms_wrong", OWNER_KEY + "x"):
         answer, wrong = caller.call(key)[0], 'error="invalid_token", ' if key else ""
