@@ -49,6 +49,7 @@ def site(folder: Path, port: int, upstream: str, below: str, more: str) -> str:
         "/etc/letsencrypt/live/tasks.example.com/privkey.pem": str(folder / "right.key"),
         "http://127.0.0.1:8000;": f"{upstream};",
         "http://127.0.0.1:8000$1;": f"{upstream}$1;",
+        "http://127.0.0.1:8000$1$2;": f"{upstream}$1$2;",
         "/var/log/nginx/access.log": "access.log",
     }
     for theirs, our in ours.items():

@@ -15,13 +15,18 @@ from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import quote
+from typing import ClassVar
+from urllib.parse import quote, urlencode
 
 import click
 import pytest
 import requests
 import yaml
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, wait_until
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls as documents_of_server,
+)
+from mcp.client.auth.utils import build_protected_resource_metadata_discovery_urls as documents_of_mcp
 from nginx import NGINX, nginx
 from test_members import invite, token_of
 
@@ -214,7 +219,21 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instru
 
 @pytest.fixture(scope="module")
 def proxied(launch_module):
-    return launch_module(TASKS_SERVER__TRUSTED_PROXIES="1", TASKS_SERVER__BASE_URL="https://127.0.0.1/team")
+    settings = {"TASKS_SERVER__TRUSTED_PROXIES": "1", "TASKS_OAUTH__ENABLED": "true"}
+    return launch_module(TASKS_SERVER__BASE_URL="https://127.0.0.1/team", **settings)
+
+
+def shows_documents(base, verify):
+    """Check that a program that knows only /mcp finds the documents where it looks first (RFC 9728, 8414)."""
+    documents = []
+    for paths in (documents_of_mcp(None, f"{base}/mcp"), documents_of_server(base, f"{base}/mcp")):
+        answer = requests.get(paths[0], verify=verify, timeout=PATIENCE)
+        assert answer.status_code == 200, paths[0]
+        documents.append(answer.json())
+    assert [documents[0]["resource"], documents[1]["issuer"]] == [
+        "https://127.0.0.1/team/mcp",
+        "https://127.0.0.1/team",
+    ]
 
 
 def carries(server, base, verify):
@@ -246,6 +265,8 @@ def carries(server, base, verify):
 def test_nginx_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, below):
     with nginx(tmp_path, proxied, below) as site:
         carries(proxied, site.base, site.authority)
+        if below:
+            shows_documents(site.base, site.authority)
         path, body = f"{site.base}/api/v1/tasks", bytes(15 * MIB)
         huge = requests.post(path, data=body, verify=site.authority, timeout=PATIENCE)
         assert (huge.status_code, huge.json()["error"]["code"]) == (413, "payload_too_large")
@@ -278,7 +299,7 @@ def caddy(folder, upstream, more="", below="", **variables):
         config = re.sub(r"# (buffer_|max_buffer)", r"\1", re.sub(r"\n\s*re\w+_buffers .*", "", config))
     config = config.replace("\treverse_proxy", f"{more}\n\treverse_proxy", 1)
     if below:
-        config = re.sub(r"# (redir|handle_path|\}\n\}$)", r"\1", config)
+        config = re.sub(r"# (redir|uri path|handle_path|\}\n\}$)", r"\1", config)
     (folder / "Caddyfile").write_text("{\n\tadmin off\n}\n" + config)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "UPSTREAM": upstream}
     environment |= {"SITE": f"http://127.0.0.1:{port}"} | variables
@@ -297,6 +318,7 @@ def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, b
     with caddy(tmp_path, proxied.base.removeprefix("http://"), below=below) as base:
         carries(proxied, f"{base}{below}/", None)
         if below:
+            shows_documents(f"{base}{below}", None)
             answer = requests.get(f"{base}{below}", allow_redirects=False, timeout=PATIENCE)
             assert answer.headers["Location"] == f"{below}/"
 
@@ -304,7 +326,10 @@ def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, b
 class SignIn(BaseHTTPRequestHandler):
     """Answers a proxy as oauth2-proxy and Authelia do, for a person whose cookie `who` is an address."""
 
+    asked: ClassVar[list] = []  # the paths
+
     def do_GET(self):
+        self.asked.append(self.path)
         _, _, who = self.headers.get("Cookie", "").partition("who=")
         oauth2 = self.path == "/oauth2/auth"
         self.send_response((202 if oauth2 else 200) if who else (401 if oauth2 else 302))
@@ -325,6 +350,7 @@ class SignIn(BaseHTTPRequestHandler):
 @pytest.fixture
 def signs_in():
     """The address at which that answers."""
+    SignIn.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as httpd:
         threading.Thread(target=httpd.serve_forever, args=(0.01,)).start()
         yield f"127.0.0.1:{httpd.server_port}"
@@ -333,8 +359,8 @@ def signs_in():
 
 @pytest.fixture(scope="module")
 def entered(launch_module):
-    networks = {"TASKS_SERVER__SIGN_IN_NETWORKS": '["127.0.0.1/32"]', "TASKS_SERVER__TRUSTED_PROXIES": "1"}
-    return launch_module(TASKS_SERVER__SIGN_IN_HEADER="Remote-Email", **networks)
+    settings = {"TASKS_SERVER__SIGN_IN_NETWORKS": '["127.0.0.1/32"]', "TASKS_SERVER__TRUSTED_PROXIES": "1"}
+    return launch_module(TASKS_SERVER__SIGN_IN_HEADER="Remote-Email", TASKS_OAUTH__ENABLED="true", **settings)
 
 
 def passes_no_name_on(base, verify):
@@ -385,6 +411,38 @@ def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
         mailed = requests.get(site.base, headers=cross, timeout=PATIENCE, **options)
     assert (answer.status_code, 'id="schemas"' in answer.text, len(answer.cookies)) == (200, True, 0)
     assert "location.replace" in mailed.text
+
+
+@needs_nginx
+def test_a_person_whom_nginx_sends_to_sign_in_allows_a_program(entered, signs_in, tmp_path, browse):
+    """The proxy guards only /. The page looks there who has signed in, and starts no sign-in by itself."""
+    more = text("sign-in.nginx.conf").replace("http://127.0.0.1:8000;", f"{entered.base};")
+    more = more.replace("127.0.0.1:4180", signs_in)
+    program = f"http://{signs_in}/callback"
+    made = requests.post(
+        f"{entered.base}/oauth/register", json={"redirect_uris": [program]}, timeout=PATIENCE
+    )
+    asked = {"client_id": made.json()["client_id"], "redirect_uri": program, "response_type": "code"}
+    asked |= {"code_challenge_method": "S256", "code_challenge": "c" * 43}
+    with nginx(tmp_path, entered, more=more) as site:
+        page = browse(own=True, refusals=True, ignore_https_errors=True)
+        forged = {"Remote-Email": "owner@example.com"}
+        page.set_extra_http_headers(forged)
+        page.goto(f"{site.base}/oauth/authorize?{urlencode(asked)}")
+        page.get_by_text("Sign in first").wait_for()
+        assert page.get_by_role("button", name="Allow").count() == 0
+        assert set(SignIn.asked) == {"/oauth2/auth"}
+        page.set_extra_http_headers({})
+        cookie = {"name": "who", "value": "owner@example.com", "url": site.base}
+        page.context.add_cookies([cookie])  # the person signs in at the proxy, in another tab
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.get_by_role("button", name="Allow").wait_for()
+        shown = page.get_by_label("It works in the name of").locator("option:checked")
+        assert shown.inner_text() == "Olga Owner"
+        with page.expect_request(lambda request: request.url.startswith(program)) as sent:
+            page.get_by_role("button", name="Allow").click()
+        assert "code=" in sent.value.url
+        page.close()
 
 
 @needs_caddy
