@@ -4,11 +4,9 @@ The token of a mailed link is made when the mail is sent, since tokens are not s
 notifications that a member has neither read nor seen on the page. It contains no token.
 """
 
-import io
 import logging
 import secrets
 import smtplib
-import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from email.header import Header
@@ -16,7 +14,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import EmailPolicy
 from email.utils import localtime
-from socket import SHUT_RDWR
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,7 +25,7 @@ import schemas
 from app import api
 from database import Row, columns, digest, placeholder, statement
 from errors import Conflict, TooMany
-from limits import RateLimit, SocketDeadline, bound
+from limits import RateLimit, bound
 from members import Invitation, Member, Transaction, profile
 from metrics import figures
 from models import write
@@ -48,7 +46,6 @@ GAPS = {"at_once": 900.0, "daily": 86400.0}  # seconds from one digest to the ne
 AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # before a mail is tried again, each time longer,
 AGAIN_MOST = 6 * 3600.0  # up to this
 MOST_NOTICES = 50  # in a digest
-REPLY_BYTES = 1_000_000  # of a mail server's replies in a conversation, which takes a few thousand
 MAILED_SECONDS = 900.0  # for which a link is valid that is only mailed
 MAX_MAILED = 3  # unused sign-in links of a member, and links of an hour that confirm an address
 NEEDS_UTF8 = "it accepts only ASCII before the @ of an address (no SMTPUTF8); the mail is not tried again"
@@ -89,69 +86,27 @@ class Folding(EmailPolicy):
         return f"{name}: {folded}{end}{self.linesep}".encode()
 
 
-class Replies(io.BufferedReader):
-    """The replies of a mail server, which end after `REPLY_BYTES`; smtplib would keep them all."""
-
-    left = REPLY_BYTES
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        self.left -= len(line := super().readline(size))
-        return line if self.left > 0 else b""
-
-
-class Conversation(smtplib.SMTP):
-    """A conversation with a mail server, over an existing connection."""
-
-    def __init__(self, connection: socket.socket, host: str):
-        self.connection = connection
-        # Google's relay refuses [127.0.0.1], Python's name for a machine without a full name.
-        super().__init__(host, local_hostname=ascii_domain(mailing["MAIL"]["sender"]))
-
-    def _get_socket(self, *address: Any) -> socket.socket:
-        return self.connection
-
-    def getreply(self) -> tuple[int, bytes]:
-        if self.sock:
-            self.file = self.file or Replies(self.sock.makefile("rb", 0))
-        return super().getreply()
-
-
 def hand_over(message: EmailMessage | None, to: str = "") -> None:
     """Send a message to this address by the mail server; without a message, only check the server.
 
-    Raises `OSError`, and `ValueError` for a password that cannot be sent.
+    It uses TLS if that is offered. Raises `OSError`, and `ValueError` for a password that cannot be sent.
     """
-    url, seconds = urlsplit(mailing["MAIL"]["url"]), mailing["DELIVERY"]["timeout_seconds"]
-    host, is_tls = url.hostname or "", url.scheme == "smtps"
-    port = url.port or (smtplib.SMTP_SSL_PORT if is_tls else smtplib.SMTP_PORT)
-    with socket.create_connection((host, port), seconds) as sock:
-        # The deadline includes TLS and the greeting, which a server may draw out forever.
-        deadline = SocketDeadline(sock, seconds, SHUT_RDWR)
-        try:
-            with deadline:
-                converse(sock.dup(), host, is_tls, message, to)  # a duplicate: TLS replaces it
-        except OSError:
-            if deadline.is_over:
-                raise TimeoutError("timed out") from None
-            raise
-
-
-def converse(
-    connection: socket.socket, host: str, is_tls: bool, message: EmailMessage | None, to: str
-) -> None:
-    """Do as `hand_over` over a connection, with TLS if the server offers it. A password needs TLS."""
-    tls = mailing["tls"]
-    connection = tls.wrap_socket(connection, server_hostname=host) if is_tls else connection
-    with closing(Conversation(connection, host)) as conversation:
+    mail, tls, seconds = mailing["MAIL"], mailing["tls"], mailing["DELIVERY"]["timeout_seconds"]
+    url = urlsplit(mail["url"])
+    is_tls = url.scheme == "smtps"
+    connect: Any = partial(smtplib.SMTP_SSL, context=tls) if is_tls else smtplib.SMTP
+    # Google's relay refuses [127.0.0.1], Python's name for a machine without a full name.
+    own_name = ascii_domain(mail["sender"])
+    with closing(connect(url.hostname or "", url.port or 0, own_name, timeout=seconds)) as conversation:
         conversation.ehlo_or_helo_if_needed()
         if not is_tls and (is_tls := conversation.has_extn("starttls")):
             conversation.starttls(context=tls)
-        if user := mailing["MAIL"]["user"]:
+        if mail["user"]:
             if not is_tls:
                 raise OSError("it offers no TLS, and the password is only sent over TLS")
-            conversation.login(user, mailing["password"] or "")
+            conversation.login(mail["user"], mailing["password"] or "")
         conversation.ehlo_or_helo_if_needed()
-        users = [email.rpartition("@")[0] for email in (mailing["MAIL"]["sender"], to)]
+        users = [email.rpartition("@")[0] for email in (mail["sender"], to)]
         if not "".join(users).isascii() and not conversation.has_extn("smtputf8"):
             raise OSError(NEEDS_UTF8)
         if message:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sqlite3
-import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
@@ -438,22 +437,6 @@ def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_rec
     (told,) = server.rows("SELECT mail_error FROM member WHERE status = 'invited'")
     assert "timed out" in told["mail_error"]
     connection.close()
-
-
-@pytest.mark.parametrize(("seconds", "lines", "pause", "most"), [("1", 1, 0.1, 9000), ("300", 1000, 0, 5e7)])
-def test_a_greeting_too_slow_or_too_large_is_cut(launch, new_receiver, seconds, lines, pause, most):
-    line, sent = new_receiver().line, 0
-    line.listen()
-    url = f"smtp://127.0.0.1:{line.getsockname()[1]}"
-    server = launch(**QUICK, TASKS_DELIVERY__TIMEOUT_SECONDS=seconds, TASKS_MAIL__URL=url)
-    invite(server.client(), "ben@example.com")
-    connection, _ = line.accept()
-    connection.settimeout(PATIENCE)
-    with connection, pytest.raises(ConnectionError):  # since the service has hung up
-        while sent < most:  # of 90 s, or more than the sockets hold and 1 MB
-            sent += connection.send(b"220-Wait\r\n" * lines)
-            time.sleep(pause)
-    wait_until(lambda: server.rows("SELECT mail_error FROM member WHERE mail_error IS NOT NULL"))
 
 
 def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(launch, mailbox):
