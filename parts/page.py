@@ -109,16 +109,6 @@ def show_board() -> Response:
     return shown
 
 
-def send_file(folder: Path, name: str, **options: Any) -> Any:
-    """Return the response with a page's file."""
-    environ = request().environ
-    try:
-        return send_from_directory(folder, name, environ, **options)
-    except OverflowError:  # from werkzeug, for an invalid date, which has to be ignored (RFC 9110, 13.1.3)
-        environ |= {"HTTP_IF_MODIFIED_SINCE": "", "HTTP_IF_RANGE": "", "HTTP_RANGE": ""}
-        return send_from_directory(folder, name, environ, **options)
-
-
 @cache
 def static_version() -> str:
     """Return a digest of the board's files, which is a part of their addresses."""
@@ -137,11 +127,11 @@ def packed(name: str) -> bytes:
 def show_static_file(version: str, name: str) -> Any:
     """Serve a file of the board, which browsers cache: after an upgrade its address is another."""
     if version != static_version():  # the page was loaded before an upgrade
-        return send_file(STATIC, name)
+        return send_from_directory(STATIC, name, request().environ, conditional=False)
     kept = {"Cache-Control": f"public, max-age={365 * 86400}, immutable", "Vary": "Accept-Encoding"}
     if name in PACKED and request().accept_encodings.quality("gzip"):
         return Response(packed(name), 200, kept | {"Content-Encoding": "gzip"}, PACKED[name])
-    sent = send_file(STATIC, name)
+    sent = send_from_directory(STATIC, name, request().environ, conditional=False)
     sent.headers.update(kept)
     return sent
 
@@ -185,4 +175,4 @@ def get_docs_file(name: str) -> Any:
     """Serve a file of the documentation's page."""
     if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
         raise NotFound("file")
-    return send_file(SWAGGER_UI, name, max_age=86400)
+    return send_from_directory(SWAGGER_UI, name, request().environ, conditional=False, max_age=86400)
