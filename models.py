@@ -393,10 +393,7 @@ class NoRules:
     handed_on = staticmethod(lambda *_: {})
     accepted = staticmethod(lambda _transaction, _task, fields: fields)
     completed = staticmethod(lambda _transaction, task, _rule: task)
-
-    @staticmethod
-    def check(_rule: str) -> None:
-        raise ValueError("is not accepted")
+    problem = staticmethod(lambda _rule: "is not accepted")
 
 
 class NoLabels:

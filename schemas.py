@@ -248,10 +248,8 @@ class Rule(Text):
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         rule = super()._deserialize(value, *arguments, **options).upper()
-        try:
-            models.Task.rules.check(rule)
-        except ValueError as error:
-            raise ValidationError(str(error)) from error
+        if problem := models.Task.rules.problem(rule):
+            raise ValidationError(problem)
         return rule
 
 

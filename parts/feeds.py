@@ -77,8 +77,7 @@ def _made(*tables: Any) -> Statement:
     """Return the statement for all objects of these kinds, as the activities of their creation, in order."""
     rows = []
     for table in tables:
-        entry = {"entity": f"'{table.NOUN}'", "action": "'created'"}
-        named = [SQL(value).alias(name) for name, value in entry.items()]
+        named = [SQL(f"'{table.NOUN}'").alias("entity"), SQL("'created'").alias("action")]
         made = table.select(table.id, table.id.alias("entity_id"), *named)  # indexes hold no more
         rows.append(made.where(table.id > placeholder("after")))
     return Statement(reduce(add, rows).order_by(SQL("id")).limit(placeholder("most")))
@@ -233,9 +232,6 @@ class HistoryQuery(schemas.Strict):
     actor_id = schemas.Id()
     key = schemas.Text(36, **schemas.doc("The id or the prefix of an API key."))
     action = schemas.Choice(members.ACTIONS)
-
-
-class ActivityQuery(HistoryQuery):
     entity = schemas.Choice(members.ENTITIES)
     task = QueryTaskReference(attribute="task_id", **schemas.doc("A task, which may be deleted."))
 
@@ -284,7 +280,7 @@ LISTED_EVENTS = schemas.answer_with(
 
 
 @api.get("/tasks/<task:id>/activity")
-@operation(ActivityQuery(exclude=["task"]), HISTORY)
+@operation(HistoryQuery(exclude=["task"]), HISTORY)
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
     Task.stored(id)
@@ -292,7 +288,7 @@ def list_task_activity(id: str, **filters: Any) -> Row:
 
 
 @api.get("/activity")
-@operation(ActivityQuery(), HISTORY)
+@operation(HistoryQuery(), HISTORY)
 def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first. Clients see only tasks and comments."""
     if request().caller["role"] == "client":

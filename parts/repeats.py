@@ -2,6 +2,7 @@
 
 import re
 from calendar import monthrange
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain, count
 
@@ -111,12 +112,12 @@ def last_change_of(task_id: str, field: str) -> Row:
 
 class Rules:
     @staticmethod
-    def check(rule: str) -> None:
-        """Raise `ValueError` unless the rule is an `ACCEPTED_RULE`."""
-        try:
+    def problem(rule: str) -> str | None:
+        """Return what a rule must be, or None for an accepted one."""
+        with suppress(ValueError):
             parse_rule(rule)
-        except ValueError as error:
-            raise ValueError(ACCEPTED_RULE) from error
+            return None
+        return ACCEPTED_RULE
 
     @staticmethod
     def accepted(transaction: Transaction, task: Row, fields: Row) -> Row:

@@ -523,15 +523,3 @@ def test_an_undo_that_is_killed_is_done_as_a_whole_or_not_at_all(launch, delay):
     owner.data(owner.post("/activity/undo", body))
     assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 0
     assert len(listed(owner, limit=200)) == 200
-
-
-def test_a_client_that_got_no_answer_may_repeat_an_undo_and_a_restore(owner, robot, project):
-    since, task = begun(robot), robot.make_task(project)
-    for _ in range(2):
-        result = undo(owner, since, by=robot)
-    assert (result["undone"], reasons(result)) == ([], [("task", "already undone")])
-    path = f"/deleted/{task['id']}/restore"
-    owner.data(owner.post(path))
-    fault(owner.post(path), 404, "not_found")
-    history = owner.read(f"/tasks/{task['id']}/activity")["activity"]
-    assert [entry["action"] for entry in history] == ["restored", "deleted", "created"]
