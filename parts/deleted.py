@@ -134,6 +134,12 @@ class Deleted(Identified):
         return parts.order_by(rowid(cls).desc()).limit(placeholder("most"))
 
     @statement
+    def size(cls: Any):
+        """The bytes of what is kept of an object and its parts."""
+        is_of = (cls.id == placeholder("id")) | (cls.part_of == placeholder("id"))
+        return cls.select(fn.SUM(fn.LENGTH(cls.rows.cast("BLOB")))).where(is_of)
+
+    @statement
     def delete_rows(cls: Any):
         return cls.delete().where(cls.id.in_(each("ids")))
 

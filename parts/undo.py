@@ -67,7 +67,7 @@ class Undo:
     def __init__(self, transaction: Transaction, entries: list[Row], whom: str):
         self.transaction, self.ids = transaction, [entry["id"] for entry in entries]
         self.begun = Activity.newest.value()
-        self.bytes = 0  # of the objects that come and go, and of the values that are set back
+        self.bytes = 0
         self.done: list[Row] = []
         self.left: list[Row] = []
         self.entries: dict[str, list[Row]] = {}  # of each object, by its id, newest first
@@ -89,8 +89,12 @@ class Undo:
                 table, id = TABLES.get(entries[0]["entity"]), entries[0]["entity_id"]
                 if table and (error := self.attempt(partial(step, table, id, entries))):
                     self.leave(entries[0], str(error))
-                if self.bytes > MOST_BYTES:
-                    raise Invalid(("since", f"includes over {MOST_BYTES >> 20} MiB of texts; {SHORTER}"))
+
+    def count(self, size: int) -> None:
+        """Count the bytes of what comes, goes or is set back. Raises `Invalid`, which ends the whole undo."""
+        self.bytes += size
+        if self.bytes > MOST_BYTES:
+            raise Invalid(("since", f"includes over {MOST_BYTES >> 20} MiB of texts; {SHORTER}"))
 
     def attempt(self, step: Callable[[], None]) -> ApiError | None:
         """Run a step and store its events; roll it back if it raises an error, and return that."""
@@ -104,6 +108,8 @@ class Undo:
             for event, task in transaction.also:  # now: a thousand tasks may have long texts
                 emit(transaction, event, {"task": task})
         except ApiError as error:
+            if self.bytes > MOST_BYTES:
+                raise
             db.execute_sql("ROLLBACK TO undo")
             for one, length in zip(lists, lengths, strict=True):
                 del one[length:]
@@ -145,7 +151,7 @@ class Undo:
         is_later = found["deleted_at"] != entries[0]["created_at"]
         if is_later and (reason := self.since(entries[0], "deleted again")):
             raise Conflict(reason)
-        self.bytes += len(to_json(found["rows"]))
+        self.count(Deleted.size.value(id=id))
         self.bring_back(id)
         self.note(entries[0], "restored")
 
@@ -165,7 +171,7 @@ class Undo:
                 changed = [entry for entry in entries if name in entry["changes"]]
                 present = as_text(table, name, SETS[name](row) if name in SETS else row[name])
                 value, reason = self.fold(table, name, present, changed)
-                self.bytes += len(f"{present}{value}".encode())
+                self.count(len(f"{present}{value}".encode()))
                 if reason:
                     self.leave(changed[0], reason, [name])
                 elif value != present:
@@ -253,7 +259,7 @@ class Undo:
         if not is_made(entries):
             return
         transaction, row = self.transaction, table.stored_row.one(id=id)
-        self.bytes += len(to_json(row))
+        self.count(len(to_json(row)))
         if not row:
             reason = self.since(entries[0], "deleted") or UNDONE * self.was_undone
             if entries[0]["action"] != "deleted" and reason:

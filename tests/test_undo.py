@@ -495,17 +495,24 @@ def test_a_run_with_long_texts_takes_little_memory_and_has_at_most_24_mib(launch
     assert len(undo(owner, since, by=robot)["undone"]) == 60
     assert peak() - before < 60  # MiB
     assert owner.read(f"/tasks/{tasks[0]['id']}")["description"] == texts[0]
+
+    def refused(since, path):
+        for dry_run in (True, False):
+            body = {"since": since, "actor_id": owner.member["id"], "dry_run": dry_run}
+            message = fault(owner.post("/activity/undo", body), 422, "validation_error", "since")["message"]
+            assert message == "since: includes over 24 MiB of texts; undo a shorter period, the latest first"
+            fault(owner.get(path), 404, "not_found")
+
     since = begun(owner)
-    made = [robot.make_task(project, description=texts[0])["id"] for _ in range(45)]
+    for _ in range(70):
+        robot.make_task(project, description=texts[0])
     robot.delete(f"/tasks/{tasks[0]['id']}")
     for task in tasks[1:45]:
         robot.patch(f"/tasks/{task['id']}/details", {"description": texts[1]})
-    for dry_run in (True, False):
-        body = {"since": since, "key": robot.read("/me")["key"]["id"], "dry_run": dry_run}
-        message = fault(owner.post("/activity/undo", body), 422, "validation_error", "since")["message"]
-        assert message == "since: includes over 24 MiB of texts; undo a shorter period, the latest first"
-        fault(owner.get(f"/tasks/{tasks[0]['id']}"), 404, "not_found")
-    assert owner.read(f"/tasks/{made[0]}")["description"] == texts[0]
+    refused(since, f"/tasks/{tasks[0]['id']}")
+    since = begun(owner)
+    owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
+    refused(since, f"/projects/{project['id']}")
 
 
 @pytest.mark.parametrize("delay", [0.02, 0.1, 0.3])
