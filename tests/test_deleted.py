@@ -55,7 +55,7 @@ def test_a_task_comes_back_with_all_that_belongs_to_it(server, owner, join, proj
     owner.patch(f"/tasks/{last['id']}/details", {"blocked_by": [task["number"]]})
     member.make(f"/tasks/{task['id']}/comments", {"content": "Is it so, @Olga?", "question": True})
     attach(member, task, b"\x00\xff" * 5000)
-    before = whole(owner, task)
+    before, version = whole(owner, task), owner.read(f"/tasks/{task['id']}")["version"]
     assert owner.delete(f"/tasks/{task['id']}").status_code == 200
     row = listed(owner)[0]
     named = {
@@ -69,6 +69,7 @@ def test_a_task_comes_back_with_all_that_belongs_to_it(server, owner, join, proj
     assert (row["deleted_by"]["id"], row["via"]) == (owner.member["id"], "bootstrap")
     assert restore(member, row) == {"id": task["id"], "kind": "task", "restored": True}
     assert whole(owner, task) == before
+    assert owner.read(f"/tasks/{task['id']}")["version"] == version + 1
     assert [one["number"] for one in owner.read(f"/tasks/{last['id']}")["blocked_by"]] == [task["number"]]
     assert owner.read("/tasks", q="lodz two")["tasks"][0]["id"] == task["id"]
     history = owner.read(f"/tasks/{task['id']}/activity")["activity"]
@@ -147,17 +148,18 @@ def test_a_milestone_comes_back_to_the_tasks_that_have_no_other_one(owner, proje
 
 
 def test_a_meeting_and_a_note_come_back(owner, join):
-    member = join()
+    member, deleter = join(), join("admin")
     fields = {"title": "Monday", "starts_at": "2030-01-01", "participant_ids": [member.member["id"]]}
     meeting = owner.make("/meetings", fields)
     note = owner.make("/whiteboards", {"title": "Plan", "content": {"text": "x", "n": 1.0}})
     rows = [("meetings", meeting), ("whiteboards", note)]
     before = [owner.read(f"/{kind}/{row['id']}") for kind, row in rows]
     for kind, row in rows:
-        owner.delete(f"/{kind}/{row['id']}")
+        deleter.delete(f"/{kind}/{row['id']}")
+    owner.data(owner.patch(f"/members/{deleter.member['id']}", {"role": "member"}))
     fault(member.post(f"/deleted/{meeting['id']}/restore"), 403, "forbidden")
     restore(member, note)
-    restore(owner, meeting)
+    restore(deleter, meeting)
     assert [owner.read(f"/{kind}/{row['id']}") for kind, row in rows] == before
 
 
@@ -255,6 +257,9 @@ def test_what_is_deleted_for_good_leaves_no_earlier_text(server, owner, kind):
     if kind == "project":  # with what is in it
         path, thing = f"/projects/{project['id']}", project
         owner.patch(path, {"description": None})
+        task = owner.make_task(project, description=SECRET)
+        owner.patch(f"/tasks/{task['id']}/details", {"description": None})
+        path += "?force=true"
     owner.data(owner.delete(path))
     assert server.rows(KEPT)
     owner.data(owner.delete(f"/deleted/{thing['id']}"))
@@ -309,8 +314,8 @@ def test_a_large_project_and_a_milestone_come_back_in_steps_that_are_whole(serve
     project = owner.make_project()
     milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Launch"})
     fields = {"title": "T", "project_id": project["id"], "milestone_id": milestone["id"]}
-    for _ in range(6):
-        tasks = owner.make("/tasks/batch", {"tasks": [fields] * 100})["tasks"]
+    batches = [owner.make("/tasks/batch", {"tasks": [fields] * 100})["tasks"] for _ in range(6)]
+    tasks = batches[0]  # which are restored last
     first = owner.make_task(project)
     owner.patch(f"/tasks/{first['id']}/details", {"blocked_by": [tasks[0]["id"], tasks[99]["id"]]})
     owner.patch(f"/tasks/{tasks[1]['id']}/details", {"blocked_by": [first["id"]]})

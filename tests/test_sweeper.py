@@ -136,6 +136,29 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
     assert titles(receiver.next() for _ in range(2)) == ["Before", "After"]
 
 
+def test_two_failures_at_once_are_one(launch, receiver):
+    """Or a receiver that is down for a moment would get nothing for as long as after many failures."""
+    both = threading.Barrier(2)
+    receiver.answer = lambda call: both.wait(PATIENCE) < 2 and 500
+    server = serve(launch, hook(receiver), **LONG | {"TASKS_DELIVERY__RETRY_SCHEDULE": "[600]"})
+    project = server.client().make_project()
+    at_once(*[partial(server.client().make_task, project) for _ in range(2)])
+    assert server.rows("SELECT failures FROM webhook") == [{"failures": 1}]
+
+
+def test_a_result_is_left_out_if_another_process_has_leased_the_delivery_since(launch, held, let_go):
+    receiver = held()
+    server = serve(launch, hook(receiver), **LONG, TASKS_DELIVERY__SWEEPER="false")
+    owner, project = server.client(), server.client().make_project()
+    writer = threading.Thread(target=owner.make_task, args=[project])
+    writer.start()
+    receiver.next()
+    server.rows("UPDATE delivery SET attempts = 2")
+    let_go.set()
+    writer.join()
+    assert server.rows("SELECT status, attempts FROM delivery") == [{"status": "pending", "attempts": 2}]
+
+
 def test_a_command_sends_what_a_server_was_sending_when_it_ended(launch, held, let_go):
     receiver = held()
     server = serve(launch, hook(receiver), **LONG, TASKS_DELIVERY__SWEEPER="false")

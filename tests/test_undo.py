@@ -170,11 +170,21 @@ def test_what_others_have_changed_since_is_left_with_the_reason(server, owner, p
     assert set(reasons(result)) < set(reasons(again))
 
 
+def test_what_others_changed_between_two_changes_stays(owner, robot, join, project):
+    task, ada = owner.make_task(project, title="Z"), join()
+    since = begun(owner)
+    for client, title in ((robot, "C"), (ada, "A"), (robot, "B"), (ada, "C"), (robot, "D")):
+        client.patch(f"/tasks/{task['id']}", {"title": title})
+    assert done(undo(owner, since, by=robot)) == [("task", "updated", "title")]
+    assert owner.read(f"/tasks/{task['id']}")["title"] == "C"
+
+
 def test_the_work_of_an_agent_is_undone(server, owner, project):
     agent = server.client(make_key(owner, scope="agent")["api_key"])
     task, answered = owner.make_task(project), owner.make_task(project)
     since = begun(owner)
-    agent.post(f"/tasks/{task['id']}/claim", {"minutes": 30})
+    for minutes in (30, 60):  # the history does not show that a claim is extended
+        agent.post(f"/tasks/{task['id']}/claim", {"minutes": minutes})
     agent.patch(f"/tasks/{task['id']}", {"status": "review"})
     fault(agent.post("/activity/undo", {"since": since, "actor_id": owner.member["id"]}), 403, "forbidden")
     result = undo(owner, since, by=agent)
@@ -247,6 +257,18 @@ def robot(server, owner):
     return server.client(make_key(owner, name="Robot")["api_key"])
 
 
+def test_a_task_waits_again_for_one_that_waits_for_it_no_more(owner, robot, project):
+    first, second, third = (owner.make_task(project) for _ in range(3))
+    for task in (first, third):
+        owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": [second["id"]]})
+    since = begun(owner)
+    for task, others in ((first, []), (second, [first["id"]]), (third, [])):
+        robot.patch(f"/tasks/{task['id']}/details", {"blocked_by": others})
+    assert undo(owner, since, by=robot)["left"] == []
+    for task in (first, third):
+        assert [one["id"] for one in owner.read(f"/tasks/{task['id']}")["blocked_by"]] == [second["id"]]
+
+
 def test_a_second_undo_says_that_it_is_undone(owner, robot, project):
     old, gone = owner.make_task(project, description="Old. " * 300), owner.make_task(project)
     since = begun(owner)
@@ -284,6 +306,8 @@ def test_undo_redo_and_undo_again(owner, robot, project):
     old, gone = owner.make_task(project, title="Old"), owner.make_task(project)
     since = begun(owner)
     new = robot.make_task(project, title="New")
+    robot.make(f"/tasks/{new['id']}/comments", {"content": "It is deleted with its task."})
+    owner.patch(f"/tasks/{new['id']}/details", {"after": None})  # to move it by hand is no change
     robot.patch(f"/tasks/{old['id']}", {"title": "Changed"})
     robot.delete(f"/tasks/{gone['id']}")
     expected = [("task", "deleted"), ("task", "restored"), ("task", "updated", "title")]
@@ -383,6 +407,7 @@ def test_what_others_need_is_left(owner, robot, join, project):
     milestone = robot.make(f"/projects/{project['id']}/milestones", {"title": "Robot's"})
     first, second = (robot.make_task(project, title=title) for title in ("First", "Second"))
     robot.patch(f"/tasks/{second['id']}/details", {"blocked_by": [first["id"]]})
+    robot.patch(f"/tasks/{first['id']}", {"title": "The very first"})  # so it is deleted before the second
     needed = robot.make_task(project)
     new = robot.make_project(name="New")
     robot.make_task(new)
@@ -418,6 +443,7 @@ def test_comments_and_notes_get_their_earlier_text(owner, robot, join, project):
     ]
     (shown,) = owner.read(f"/tasks/{task['id']}/comments")["comments"]
     assert (shown["content"], shown["author_id"]) == ("One.", owner.member["id"])
+    assert [found["id"] for found in owner.read("/tasks", q='"One."')["tasks"]] == [task["id"]]
     assert owner.read(f"/whiteboards/{note['id']}")["content"] == {"n": 1e30}
     shown = owner.read(f"/milestones/{milestone['id']}")
     assert [shown[name] for name in ("title", "description", "closed_at")] == ["A", "x" * 2000, None]
