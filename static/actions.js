@@ -1,9 +1,8 @@
 // What you can do with listed or selected tasks: their menu, the lists to choose from, the bar of the selection.
 import { isEqual } from "./api.js";
 import { changeTasks, CHOICES, clearSelection, OPERATION, selection } from "./changes.js";
-import { selectColumn, toggleSelected } from "./changes.js";
+import { removeAll, selectColumn, toggleSelected } from "./changes.js";
 import { shownTask } from "./columns.js";
-import { removeAll } from "./deletions.js";
 import { choicesOf } from "./forms.js";
 import { button, Menu } from "./parts.js";
 import { DayMenu, labelOption, Picker } from "./picker.js";

@@ -1,11 +1,11 @@
 // The board: a column of cards for each status, its filters, and moving cards.
 import { pressKey, SelectionBar, useMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
-import { announced, changeTasks, clearSelection, put, putAll, selectedTasks } from "./changes.js";
-import { selectColumn, selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
+import { announced, changeTasks, clearSelection, deleted, isKept, put, putAll } from "./changes.js";
+import { selectColumn, selectedTasks, selection, selectUpTo } from "./changes.js";
+import { toggleSelected, withSelected } from "./changes.js";
 import { columns, doneSince, filteredFields, FILTERS, isBoardOf, isFiltered } from "./columns.js";
 import { isLate, loadBoard, orderOf, shownTask } from "./columns.js";
-import { deleted, isKept } from "./deletions.js";
 import { draftChanges, drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
 import { dismiss, loadUntil, notify, notifyFault } from "./notices.js";

@@ -1,13 +1,13 @@
-// Changes tasks, and shows the result before the server has answered; keeps the selection.
-import { changeTask, isEqual, patch, serverTime } from "./api.js";
+// Changes and deletes tasks, and shows the result before the server has answered; keeps the selection.
+import { changeTask, isEqual, patch, remove, serverTime } from "./api.js";
 import { ANSWER_MOST, columns, showAt, shownTask, shownTasks } from "./columns.js";
-import { isKept } from "./deletions.js";
 import { valueInWords } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
 import { focusCard } from "./place.js";
 import { refresh } from "./refresh.js";
 import { Store } from "./store.js";
 import { count, dayOf, labelOf, later, STATUSES } from "./words.js";
+import { isTeam } from "./workspace.js";
 
 export const OPERATION = "update_task_details";
 
@@ -16,6 +16,12 @@ export const CHOICES = { assignee_id: { none: "Nobody" }, priority: { none: fals
 
 /** A message for screen readers about something that others see. */
 export const announced = new Store("");
+
+/** The ids of objects that were deleted here, whether the request was sent or not. */
+export const deleted = new Store([]);
+export const isKept = ({ id }) => !deleted.value.includes(id);
+export const showAgain = (ids) =>
+  deleted.replace(deleted.value.filter((one) => !ids.includes(one)));
 
 export const selection = new Store([]); // ids, the latest last
 
@@ -161,3 +167,35 @@ export function putAll(tasks, status, others, at) {
   const placeAt = (number) => (number ? { after: tasks[number - 1].number } : place);
   return changeTasks(tasks.map((task, number) => [task, { ...moved, ...placeAt(number) }]));
 }
+
+/**
+ * Delete objects, given as `[id, path]` pairs, unless you undo it. Call `done` after each. `words` say it: a verb, such as
+ * "Deleted", what, and a further sentence.
+ */
+export function removeAll(pairs, words, done) {
+  const [verb, what, more = ""] = words;
+  const ids = pairs.map(([id]) => id);
+  const send = async () => {
+    const left = pairs.filter(([id]) => !isKept({ id }));
+    for (const [at, [, path]] of left.entries()) {
+      try {
+        await remove(path);
+        done?.();
+      } catch (error) {
+        if (error.status === 404) continue; // somebody else was faster
+        const others = left.slice(at);
+        showAgain(others.map(([id]) => id));
+        const rest = pairs.length > 1 ? count(others.length, "task") : what;
+        const again = () => removeAll(others, [verb, rest, more], done);
+        notifyFault(error, again, `Not ${verb.toLowerCase()}: ${rest}. `);
+        break;
+      }
+    }
+    if (left.length) await refresh();
+  };
+  deleted.replace([...deleted.value, ...ids]);
+  const undo = { words: "Undo", run: () => showAgain(ids), link: verb === "Deleted" && isTeam() };
+  notify(`${verb} ${what}. ${more}`.trim(), undo, send);
+}
+
+export const removeLater = (id, path, words, done) => removeAll([[id, path]], words, done);

@@ -2,9 +2,8 @@
 import { pressKey, useMenu } from "./actions.js";
 import { patch, serverTime } from "./api.js";
 import { Facts } from "./board.js";
-import { changeTasks } from "./changes.js";
+import { changeTasks, deleted, isKept } from "./changes.js";
 import { ANSWER_MOST, getTasks, isLate, PAGE } from "./columns.js";
-import { deleted, isKept } from "./deletions.js";
 import { notify, notifyFault, useLoad } from "./notices.js";
 import { button, Empty, ProjectName } from "./parts.js";
 import { Choice } from "./picker.js";

@@ -1,9 +1,8 @@
 // The calendar: open tasks by due date, and meetings, of a month or week, yours or a project’s.
 import { pressKey, useMenu } from "./actions.js";
 import { get, serverTime } from "./api.js";
-import { changeTasks } from "./changes.js";
+import { changeTasks, deleted, isKept } from "./changes.js";
 import { getTasks, isLate } from "./columns.js";
-import { deleted, isKept } from "./deletions.js";
 import { notifyFault, useLoad } from "./notices.js";
 import { button, Icon, ProjectDot } from "./parts.js";
 import { Choice } from "./picker.js";

@@ -1,5 +1,6 @@
 // Messages at the edge of the page. Messages of success disappear after some seconds, errors stay.
-import { html, render, useEffect } from "./preact.js";
+import { CallError } from "./api.js";
+import { html, render, useEffect, useState } from "./preact.js";
 import { address, Store, useStore } from "./store.js";
 
 const SHOWN = 6;
@@ -101,6 +102,17 @@ export function useLoad(load, values) {
     loadUntil(load, () => isShown);
     return () => void (isShown = false);
   }, values);
+}
+
+/** A component whose module is loaded when it is shown for the first time. */
+export function lazy(name, load) {
+  let View = null;
+  return function Lazy(props) {
+    const [, setLoaded] = useState(View !== null);
+    const away = () => Promise.reject(new CallError(0, "The server cannot be reached"));
+    useLoad(async () => setLoaded((View ??= (await load().catch(away))[name]) !== null), []);
+    return View && html`<${View} ...${props} />`;
+  };
 }
 
 /** Join what failed because the server is unreachable into one notice, whose button tries all of it again. */

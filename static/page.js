@@ -1,15 +1,15 @@
 // The page: signing in, the frame around the views, and the keyboard.
-import { CallError, create, get, patch, post, remove, serverTime } from "./api.js";
+import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { Board } from "./board.js";
 import { clearSelection } from "./changes.js";
 import { forgetBoard, loadBoard } from "./columns.js";
 import { Find } from "./find.js";
 import { Form } from "./forms.js";
-import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
 import { Mine } from "./mine.js";
-import { faultText, loadUntil, notify, notifyFault, undoLatest, useLoad } from "./notices.js";
+import { faultText, lazy, loadUntil, notify, notifyFault, undoLatest } from "./notices.js";
+import { useLoad } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
 import { focusOn, letterOf, openedTitles, showTab, stepAmong, TYPED } from "./place.js";
@@ -55,18 +55,9 @@ const SHORTCUTS = {
   "?": "This list",
 };
 
-/** A view whose module is loaded when it is shown for the first time. */
-function lazy(name, load) {
-  let View = null;
-  return function Lazy(props) {
-    const [, setLoaded] = useState(View !== null);
-    const away = () => Promise.reject(new CallError(0, "The server cannot be reached"));
-    useLoad(async () => setLoaded((View ??= (await load().catch(away))[name]) !== null), []);
-    return View && html`<${View} ...${props} />`;
-  };
-}
 const RecordList = lazy("Records", () => import("./records.js"));
 const AgentList = lazy("Agents", () => import("./agents.js"));
+const ActivityList = lazy("Activity", () => import("./history.js"));
 const Calendar = lazy("Month", () => import("./month.js"));
 const Report = lazy("Week", () => import("./week.js"));
 if (matchMedia("(any-pointer: coarse)").matches) import("./touch.js");
@@ -275,7 +266,7 @@ const VIEWS = {
   "": { title: "Board" },
   inbox: { title: "Inbox", view: Inbox },
   month: { title: "Calendar", view: Calendar },
-  activity: { title: "Activity", view: Activity },
+  activity: { title: "Activity", view: ActivityList },
   meetings: { title: "Meetings", view: list("meetings") },
   whiteboards: { title: "Notes", view: list("whiteboards") },
   people: { title: "People", view: People },

@@ -1,7 +1,7 @@
 // Lists that you can add to and change: meetings, notes, people, keys, milestones, webhooks.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
+import { deleted, isKept, removeLater } from "./changes.js";
 import { getTasks } from "./columns.js";
-import { deleted, isKept, removeLater } from "./deletions.js";
 import { EVERY_PROJECT, Form } from "./forms.js";
 import { notify, notifyFault, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";

@@ -1,13 +1,11 @@
 // The opened task: its fields, files, comments and history.
 import { changeTask, create, download, get, patch, post, serverTime } from "./api.js";
 import { CARD_KEYS, OWN_KEY } from "./actions.js";
-import { CHOICES, OPERATION } from "./changes.js";
+import { CHOICES, deleted, isKept, OPERATION, removeLater } from "./changes.js";
 import { filteredFields, shownTask } from "./columns.js";
-import { deleted, isKept, removeLater } from "./deletions.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
-import { TaskHistory } from "./history.js";
 import { inbox, readOf } from "./inbox.js";
-import { notify, notifyFault } from "./notices.js";
+import { lazy, notify, notifyFault } from "./notices.js";
 import { focusCard, focusOn, letterOf, showTab, TYPED } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment, TaskLink } from "./parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
@@ -19,6 +17,7 @@ import { isStuck, labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
+const History = lazy("TaskHistory", () => import("./history.js"));
 const FIELDS = [
   "status",
   "assignee_id",
@@ -484,7 +483,7 @@ export function TaskDialog({ name }) {
         <${Comments} ...${{ id, said, picture }} project=${task.project_id} comments=${comments.filter(isKept)} question=${task.question_id}
           sendBack=${isReturning && task.status === "review" ? sendBack : null} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
-          <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
+          <summary>History</summary>${hasHistory && html`<${History} id=${id} />`}
         </details>
       </div>
     </div>

@@ -1,6 +1,6 @@
 // Restore deleted objects, and undo all that a key or a person did in a period.
 import { get, post, remove, serverTime } from "./api.js";
-import { showAgain } from "./deletions.js";
+import { showAgain } from "./changes.js";
 import { notify, notifyFault } from "./notices.js";
 import { button, Dialog } from "./parts.js";
 import { Choice } from "./picker.js";
