@@ -7,9 +7,10 @@ import { countOf, loadProjects, loadStats, projectOf, session } from "./workspac
 
 export const PAGE = 20; // tasks of a list that are loaded at first
 export const ANSWER_MOST = 100; // tasks in one answer
+const MORE = 50; // tasks that scrolling loads: more at once would hold up the browser
 const LIST_MOST = 1000;
 const DONE_DAYS = 14;
-const CHUNK = 50; // cards that are drawn together
+const CHUNK = 10; // cards that are drawn together
 
 /** Whether a task is overdue: the server counts by the same rule. */
 export const isLate = ({ due_date, status }) =>
@@ -203,7 +204,7 @@ class Column extends Store {
     if (isBusy || this.loads) return;
     this.set({ isBusy: true });
     try {
-      const found = await this.page(tasks.length, ANSWER_MOST);
+      const found = await this.page(tasks.length, MORE);
       if (!found || this.value.tasks !== tasks) return;
       this.show(joined(tasks, found.tasks), found.pagination);
       if (!found.tasks.length) this.set({ hasMore: false });

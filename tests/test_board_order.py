@@ -357,8 +357,9 @@ def test_more_cards_than_one_request_may_change_are_changed_and_put_back_togethe
         owner.make_task(project, title=f"Task {number}")
     board.reload()
     expect(titles(board).nth(19)).to_be_attached()
-    ui.column(board, "To do").evaluate("(column) => column.scrollTo(0, column.scrollHeight)")
-    expect(titles(board)).to_have_count(101)
+    for shown in (70, 101):
+        ui.column(board, "To do").evaluate("(column) => column.scrollTo(0, column.scrollHeight)")
+        expect(titles(board)).to_have_count(shown)
     titles(board).first.press("Control+a")
     expect(board.get_by_role("toolbar")).to_contain_text("101 selected")
     titles(board).first.press("s")
