@@ -16,7 +16,7 @@ const CHUNK = 10; // cards that are drawn together
 export const isLate = ({ due_date, status }) =>
   status !== "done" && due_date !== null && due_date < serverTime();
 
-const isDone = ({ status }) => status === "done";
+export const isDone = ({ status }) => status === "done";
 
 export const FILTERS = ["q", "person", "priority", "due", "milestone", "label"];
 export const isFiltered = () => FILTERS.some((name) => address.value[name]);

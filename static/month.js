@@ -1,8 +1,8 @@
-// The calendar: open tasks by due date, and meetings, of a month or week, yours or a project’s.
+// The calendar: tasks by due date, and meetings, of a month or week, yours or a project’s.
 import { pressKey, useMenu } from "./actions.js";
 import { get, serverTime } from "./api.js";
 import { changeTasks, deleted, isKept } from "./changes.js";
-import { getTasks, isLate } from "./columns.js";
+import { getTasks, isDone, isLate } from "./columns.js";
 import { notifyFault, useLoad } from "./notices.js";
 import { button, Icon, ProjectDot } from "./parts.js";
 import { Choice } from "./picker.js";
@@ -45,7 +45,7 @@ export function Month({ onNewTask }) {
     const asked = place.current;
     const mine = { archived: "false", assignee_id: isClient() ? undefined : "me" };
     const span = { due_since: days[0], due_before: dayAfter(days.at(-1), 1), sort: "due_date" };
-    const query = { ...span, status: "open", ...(project ? { project_id: project } : mine) };
+    const query = { ...span, ...(project ? { project_id: project } : mine) };
     const [due, met] = await Promise.all([
       ofTasks ? getTasks(query) : tasks,
       ofMeetings ? get("/meetings") : { meetings },
@@ -64,7 +64,8 @@ export function Month({ onNewTask }) {
   useEffect(() => {
     if (!isBusy && document.activeElement === document.body) placesIn(day)[0]?.focus();
   }, [isBusy, day]);
-  const tasksOn = Map.groupBy(tasks.filter(isKept), ({ due_date }) => dayOf(due_date));
+  const inOrder = tasks.filter(isKept).toSorted((one, other) => isDone(one) - isDone(other));
+  const tasksOn = Map.groupBy(inOrder, ({ due_date }) => dayOf(due_date));
   const met = meetings.filter(({ project_id }) => !project || project_id === project);
   const meetingsOn = Map.groupBy(met, ({ starts_at }) => localTimeOf(starts_at).slice(0, 10));
   const show = (date) => go({ day: date }, { replace: true });
@@ -101,8 +102,9 @@ export function Month({ onNewTask }) {
   };
   const drag = (task) => [setDragged({ task }), pauseRefresh(Boolean(task))];
   const taskOf = (task) => html`<li key=${task.id} data-task=${task.id} draggable=${isTeam()}
-    class=${isLate(task) && "late"} onDragStart=${() => drag(task)} onDragEnd=${() => drag()}>
+    class=${isLate(task) ? "late" : isDone(task) ? "done" : ""} onDragStart=${() => drag(task)} onDragEnd=${() => drag()}>
     ${isLate(task) && html`<${Icon} of="clock" /><span class="skip">Overdue: </span>`}
+    ${isDone(task) && html`<span class="skip">Done: </span>`}
     <a class="title" href=${link({ task: task.number })} title=${task.title} draggable=${false}>
       ${!project && projectOf(task.project_id) && html`<${ProjectDot} of=${projectOf(task.project_id)} />`}${task.title}</a></li>`;
   const meetingOf = ({ id, title, starts_at }) => html`<li key=${id}>

@@ -28,23 +28,24 @@ def week(sign_in, ana):
     return lambda: sign_in(ana.key, "#view=month&by=week&day=2031-01-15")
 
 
-def test_a_month_shows_your_tasks_and_meetings_on_their_days(sign_in, ana, owner, project):
+def test_a_month_shows_your_tasks_completed_ones_last_and_your_meetings(sign_in, ana, owner, project):
     mine = {"assignee_id": ana.member["id"]}
     title = "A title that is much longer than a day of a month is wide on the page"
     owner.make_task(project, title=title, due_date="2031-01-01", **mine)
     owner.make_task(project, title="Before", due_date="2030-12-29", **mine)
     owner.make_task(project, title="After", due_date="2031-02-03", **mine)
     owner.make_task(project, title="Not mine", due_date="2031-01-02")
-    done = owner.make_task(project, title="Done", due_date="2031-01-02", **mine)
+    done = owner.make_task(project, title="Bought", due_date="2031-01-01T08:00:00Z", **mine)
     owner.patch(f"/tasks/{done['id']}", {"status": "done"})
     meeting = {"title": "Plan", "starts_at": "2031-01-15T12:00:00Z", "participant_ids": [ana.member["id"]]}
     owner.make("/meetings", meeting)
     page = sign_in(ana.key, "#view=month&day=2031-01-15")
     expect(page.get_by_role("heading", level=2)).to_have_text("January 2031")
     expect(page.locator("[data-day]")).to_have_count(35)  # from 30 December until 2 February
-    expect(day(page, "2031-01-01")).to_contain_text(title)
+    expect(day(page, "2031-01-01").locator("[data-task]")).to_have_text([title, re.compile("Done: .*Bought")])
+    expect(ui.link(page, "Bought")).to_have_css("text-decoration-line", "line-through")
     expect(day(page, "2031-01-15")).to_contain_text("Plan")
-    expect(page.locator(".days .title")).to_have_count(2)
+    expect(page.locator(".days .title")).to_have_count(3)
     ui.check_page(page)
     ui.pick(page, "Project", project["name"])
     expect(day(page, "2031-01-02")).to_contain_text("Not mine")
