@@ -57,7 +57,7 @@ def test_labels_of_many_tasks_are_looked_up_once(database):
         return len([sql for sql in executed if "INSTR" in sql or "GROUP BY" in sql])
 
     tasks = [fields | {"labels": labels}, *(fields | {"labels": [f"Of {id}"]} for id in ids)]
-    assert lookups(lambda transaction: batches.add_all(transaction, tasks)) == 10 + 1
+    assert lookups(lambda transaction: [Task.add(transaction, **task) for task in tasks]) == 10 + 1
     new = {"labels": [f"New {number}" for number in range(10)]}
     assert lookups(lambda transaction: batches.edit_all(transaction, ids, new)) == 10
 
