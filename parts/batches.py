@@ -56,22 +56,6 @@ def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:
     return results
 
 
-def put(
-    transaction: Transaction, external_id: str, versions: frozenset[str] | None = None, **fields: Any
-) -> tuple[Row, Row | None]:
-    """Add the task with this external id, or change it to these fields.
-
-    Returns the task and its changes, which are None for a new task. Raises as `add` and `edit` do.
-    """
-    if not (id := Task.by_external_id.value(external_id=external_id)):
-        if versions is not None:
-            raise PreconditionFailed("no task has this external_id")
-        return Task.add(transaction, external_id=external_id, **fields), None
-    if fields.pop("project_id") != Task.stored(id)["project_id"]:
-        fields.pop("milestone_id", None)  # a member has moved the task: let it stay, and a sync continue
-    return Task.edit(transaction, id, fields, versions)
-
-
 TASKS_AT_ONCE = validate.Length(1, 100, error="must be 1 to {max} tasks")
 
 
@@ -131,14 +115,18 @@ def update_tasks(transaction: Transaction, **fields: Any) -> Row:
 @operation(PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_PUT)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create or change the task with this id in another program. Fields not sent stay as they are."""
-    named = EXTERNAL_ID.load({"external_id": external_id})
-    task, changes = put(transaction, **named, versions=expected_versions(), **fields)
-    if changes is None:
+    named, versions = EXTERNAL_ID.load({"external_id": external_id}), expected_versions()
+    id = Task.by_external_id.value(**named)
+    if not id and versions is not None:
+        raise PreconditionFailed("no task has this external_id")
+    if not id:
         request().success_status = 201
-        return task
+        return Task.add(transaction, **named, **fields)
     if request().if_none_match:  # the caller wants to create a task only
         raise PreconditionFailed("a task with this external_id already exists")
-    return announce_edit(transaction, task, changes)
+    if fields.pop("project_id") != Task.stored(id)["project_id"]:
+        fields.pop("milestone_id", None)  # a member has moved the task: let it stay, and a sync continue
+    return announce_edit(transaction, *Task.edit(transaction, id, fields, versions))
 
 
 @api.post("/tasks/<task:id>/copy")
