@@ -14,7 +14,7 @@ from test_readme import WEBHOOKS, block
 
 from settings import load_settings
 
-AGENTS = (ROOT / "docs" / "agents.md").read_text()
+TOOLS = (ROOT / "docs" / "tools.md").read_text()
 MOVING = (ROOT / "docs" / "moving.md").read_text()
 TESTING = (ROOT / "docs" / "testing.md").read_text()
 PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
@@ -150,7 +150,7 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
     owner = server.client()
     project = owner.make_project()
     (tmp_path / "agent.py").write_text(AGENT)
-    (tmp_path / "runner.sh").write_text(block("bash", "wait=25", AGENTS))
+    (tmp_path / "runner.sh").write_text(block("bash", "wait=25", TOOLS))
     runners = []
     for name in ("One", "Two"):
         environment = {"TASKS_URL": server.base, "TASKS_KEY": server.agent(name).key}
