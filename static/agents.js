@@ -4,9 +4,8 @@ import { Form } from "./forms.js";
 import { Copyable } from "./parts.js";
 import { html } from "./preact.js";
 import { Records } from "./records.js";
-import { loadStop, stopState } from "./stop.js";
 import { useStore } from "./store.js";
-import { draftOf, rights } from "./workspace.js";
+import { draftOf, loadStop, rights, stopState } from "./workspace.js";
 
 const { api, oauth } = document.documentElement.dataset;
 // A program that gets its key by OAuth needs the address as the server knows it.

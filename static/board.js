@@ -73,7 +73,7 @@ function Card({ task, unsent, unread, selected, open }) {
   const isSelected = selected.includes(task.id);
   const mark = html`<b role="img" aria-label="Selected">✓ </b>`;
   return html`<li class="card panel stack ${isSelected ? "selected" : ""}" data-task=${task.id} draggable=${isTeam()}>
-    <p class="dim line"><span>${isSelected && mark}#${task.number}</span>${unread.includes(task.id) && html`<span class="news" role="img" aria-label="New for you" title="New for you"></span>`}
+    <p class="dim line"><span>${isSelected && mark}#${task.number}</span>${unread.includes(task.id) && html`<span class="dot news" role="img" aria-label="New for you" title="New for you"></span>`}
       ${project && html`<${ProjectName} project=${project} />`}
       ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}</p>
     <a class="title" href=${link({ task: task.number })} draggable=${false}>${task.title}</a>
@@ -307,10 +307,10 @@ function useDragging() {
   return { over, handlers: { onDragStart: start, onDragOver: pass, onDragEnd: end, onDrop: drop } };
 }
 
-function Filter({ name, label, pairs, draw }) {
-  const isOrder = name === "sort";
-  const value = isOrder ? orderOf(address.value) : (address.value[name] ?? "");
-  const look = value && !isOrder ? "chip set" : "chip";
+/** A choice of a name in the address. */
+export function Filter({ name, label, pairs, draw }) {
+  const value = name === "sort" ? orderOf(address.value) : (address.value[name] ?? "");
+  const look = value && FILTERS.includes(name) ? "chip set" : "chip";
   return html`<${Choice} ...${{ label, look, value, draw }} options=${pairs}
     onChoose=${(chosen) => go({ [name]: chosen })} />`;
 }

@@ -1,18 +1,18 @@
 // The calendar: tasks by due date, and meetings, of a month or week, yours or a project’s.
 import { pressKey, useMenu } from "./actions.js";
 import { get, serverTime } from "./api.js";
+import { Filter } from "./board.js";
 import { changeTasks, deleted, isKept } from "./changes.js";
 import { getTasks, isDone, isLate } from "./columns.js";
 import { notifyFault, useLoad } from "./notices.js";
 import { button, Icon, ProjectDot } from "./parts.js";
-import { Choice } from "./picker.js";
 import { focusCard, letterOf } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
 import { dayAfter, dayInWeek, dayMeant, dayOf, localTimeOf, mondayOf } from "./words.js";
 import { monthAfter, monthInWords, timeOf } from "./words.js";
-import { isClient, isMe, isTeam, projectOf, projectsThatAre, workspace } from "./workspace.js";
+import { isClient, isMe, isTeam, projectOf, projectPairs, workspace } from "./workspace.js";
 
 const SPANS = Object.entries({ "": "Month", week: "Week" });
 const SHIFTS = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -7, ArrowDown: 7 }; // days
@@ -125,14 +125,12 @@ export function Month({ onNewTask }) {
       ${entries.length > 0 && html`<ul>${entries}</ul>`}
     </li>`;
   };
-  const choiceOf = (label, value, options, name) => html`<${Choice} look="chip"
-    ...${{ label, value, options }} onChoose=${(to) => go({ [name]: to, day })} />`;
-  const projects = projectsThatAre("active").map(({ id, name }) => [id, name]);
+  const projects = [["", isClient() ? "All projects" : "Mine"], ...projectPairs("active")];
   const turner = (sign, words, steps) =>
     button(sign, () => turn(steps), "icon", { "aria-label": words, title: words });
   return html`<div class="page stack" aria-busy=${isBusy}>
     <div class="line"><h2 class="grow" aria-live="polite">${monthInWords(by ? days[3] : day)}</h2>
-      ${choiceOf("Project", project, [["", isClient() ? "All projects" : "Mine"], ...projects], "project")} ${choiceOf("Days", by, SPANS, "by")}
+      <${Filter} name="project" label="Project" pairs=${projects} /> <${Filter} name="by" label="Days" pairs=${SPANS} />
       ${turner("‹", "Earlier", -1)} ${button("Today", () => turn(0), "")} ${turner("›", "Later", 1)}</div>
     <ol class="days ${by}" onKeyDown=${press}>${days.map(dayView)}</ol>
     ${menu}

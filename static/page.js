@@ -4,26 +4,24 @@ import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { Board } from "./board.js";
 import { clearSelection } from "./changes.js";
 import { forgetBoard, loadBoard } from "./columns.js";
-import { Find } from "./find.js";
 import { Form } from "./forms.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
-import { Mine } from "./mine.js";
 import { faultText, lazy, loadUntil, notify, notifyFault, undoLatest } from "./notices.js";
 import { useLoad } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
+import { Find } from "./picker.js";
 import { focusOn, letterOf, openedTitles, showTab, stepAmong, TYPED } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { refresh, startRefresh } from "./refresh.js";
-import { loadStop, Stopped } from "./stop.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
-import { forgetToday, hasEntries, loadToday, Today } from "./today.js";
+import { forgetToday, hasEntries, loadToday, Mine, Today } from "./today.js";
 import { count, inWords, labelOf } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isClient, isTeam } from "./workspace.js";
-import { loadSession, loadWorkspace, lookForProject } from "./workspace.js";
-import { projectOf, projectsThatAre } from "./workspace.js";
-import { returnToPlace, rights, session, signOut, workspace } from "./workspace.js";
+import { loadSession, loadStop, loadWorkspace, lookForProject } from "./workspace.js";
+import { projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
+import { session, signOut, stopState, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
 const isMailed = mail !== undefined;
@@ -74,7 +72,8 @@ async function start() {
   const shown = link({ task: "" });
   const load = { "": loadBoard, today: loadToday }[address.value.view ?? ""] ?? (async () => null);
   const loaded = load().catch((error) => error);
-  await Promise.all([loadSession().then(returnToPlace).then(loadStop), loadWorkspace(), loadInbox(), loaded]);
+  const signedIn = loadSession().then(returnToPlace).then(loadStop);
+  await Promise.all([signedIn, loadWorkspace(), loadInbox(), loaded]);
   if (!isNamed && isClient() && !hasEntries()) go({ view: "" }, { replace: true });
   startRefresh(begun);
   if ((await loaded) instanceof Error) loadUntil(load, () => link({ task: "" }) === shown);
@@ -287,6 +286,17 @@ function titleOf(chosen) {
   if (view && view !== "project") return VIEWS[view].title;
   const unknown = workspace.value.missing === chosen.project ? "Unknown project" : "";
   return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
+}
+
+/** The stop of all agents, which every view shows. */
+function Stopped() {
+  const { stop } = useStore(stopState);
+  const start = () => post("/agents/start").then(loadStop, notifyFault);
+  const shown = () => html`<div class="band stack">
+    <p>${stop.by.full_name} stopped all agents <${Moment} at=${stop.created_at} />: ${stop.reason}</p>
+    ${rights().isAdmin && button("Let agents go on", start, "")}
+  </div>`;
+  return html`<div role="status">${stop && shown()}</div>`;
 }
 
 /** The frame: the views, what you may do with your account, and the projects. Narrow screens show most of it in a sheet. */

@@ -82,6 +82,14 @@ export const Progress = ({ of: name, stats: { done, total } }) =>
 export const TaskLink = ({ task: { number, title }, ...more }) =>
   html`<a href=${link({ task: number })} ...${more}>#${number} ${title}</a>`;
 
+/** A list below its heading with the number of its rows, if it has any. */
+export const section = (title, rows) =>
+  rows.length > 0 &&
+  html`<section class="stack" key=${title}>
+    <h2>${title} <span class="dim">${rows.length}</span></h2>
+    <ul class="rows" aria-label=${title}>${rows}</ul>
+  </section>`;
+
 /** The content of an empty view. */
 export const Empty = ({ text, hint, children }) => html`<div class="empty stack">
   <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">

@@ -102,7 +102,9 @@ async function loadAgents() {
   const agents = keys.filter(({ scope, is_session }) => scope === "agent" && !is_session);
   for (const agent of agents) {
     [agent.act] = (await get("/activity", { key: agent.id, limit: 1 })).activity; // a few at once are refused
-    agent.holds = working.map(({ task }) => task).filter((one) => one.assignee_id === agent.member.id);
+    agent.holds = working
+      .map(({ task }) => task)
+      .filter((one) => one.assignee_id === agent.member.id);
   }
   return agents;
 }

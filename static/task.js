@@ -190,7 +190,7 @@ function Attachment({ attachment }) {
   const path = pathOf(attachment);
   const open = () => act(() => download(path).then((file) => saveFile(file, filename)));
   const drop = () => removeLater(attachment.id, path, ["Removed", filename]);
-  return html`<li class="file line">
+  return html`<li class="file">
     ${isPicture(attachment) && html`<${Preview} ...${{ attachment }} />`}
     ${button(filename, open)}
     <span class="dim">${size(bytes)}</span>
@@ -230,7 +230,7 @@ function Attachments({ attachments, add }) {
   </div>`;
   return html`<section class="stack">
     ${attachments.length > 0 && html`<h3>Attachments</h3>`}
-    <ul class="files" aria-label="Attachments">
+    <ul class="line" aria-label="Attachments">
       ${attachments.map((one) => html`<${Attachment} key=${one.id} attachment=${one} />`)}
     </ul>
     ${isTeam() && input}

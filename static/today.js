@@ -1,17 +1,22 @@
-// Today: what waits for you, dealt with in place. An act is sent when it can no longer be undone.
-import { pressKey } from "./actions.js";
-import { changeTask, get, newKey, post, serverTime } from "./api.js";
-import { Due } from "./board.js";
+// What you have to do. Today: what waits for you, dealt with in place; an act is sent when it can no longer be undone.
+// My tasks: your open tasks in all projects, grouped by due date and in manual order within each group.
+import { pressKey, useMenu } from "./actions.js";
+import { changeTask, get, newKey, patch, post, serverTime } from "./api.js";
+import { Due, Facts } from "./board.js";
+import { changeTasks, deleted, isKept } from "./changes.js";
+import { ANSWER_MOST, getTasks, isLate, PAGE } from "./columns.js";
 import { Form } from "./forms.js";
 import { isNews, loadInbox } from "./inbox.js";
 import { AGAIN, notify, notifyFault, useLoad } from "./notices.js";
-import { Avatar, button, Empty, Moment, Priority, ProjectName, TaskLink } from "./parts.js";
+import { Avatar, button, Empty, Moment, Priority, ProjectName, section } from "./parts.js";
+import { TaskLink } from "./parts.js";
+import { Choice } from "./picker.js";
 import { focusCard, focusOn, stepAmong, titles } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { isFollowing, onRefresh, useRefresh } from "./refresh.js";
+import { isFollowing, onRefresh, pauseRefresh, useRefresh } from "./refresh.js";
 import { address, go, latestOf, link, Store, useStore, viewLink } from "./store.js";
 import { Mentions } from "./texts.js";
-import { count, dayAfter, dayOf, hoursOf } from "./words.js";
+import { count, dayAfter, dayOf, hoursOf, mondayOf, STATUSES } from "./words.js";
 import { draftOf, isMe, isTeam, memberName, memberOf, projectOf } from "./workspace.js";
 import { rights, workspace } from "./workspace.js";
 
@@ -179,13 +184,6 @@ const workOf = ({ task, comment }) => html`<li key=${task.id} class="entry row">
   ${comment && saidOf(comment)}
 </div></li>`;
 
-const section = (title, rows) =>
-  rows.length > 0 &&
-  html`<section class="stack" key=${title}>
-    <h2>${title} <span class="dim">${rows.length}</span></h2>
-    <ul class="rows" aria-label=${title}>${rows}</ul>
-  </section>`;
-
 /** Whether changes may concern what is shown, or what you have to do now. */
 function concernsToday({ tasks, concerns, has, inbox }) {
   const isShown = ({ task }) => task && concerns(task.id);
@@ -223,5 +221,107 @@ export function Today() {
     ${waiting && !waiting.some(Boolean) && html`<div id="today-end" tabindex="-1"><${Empty} text="Done for now." ...${{ hint }} /></div>`}
     ${lists && section("Meetings today", lists.meetings.map(meetingOf))}
     ${lists && section("Agents are working on", lists.working.map(workOf))}
+  </div>`;
+}
+
+const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "due_date" };
+const DUE_GROUPS = ["Overdue", "Today", "This week", "Later", "No date"];
+
+function dueGroupOf(task) {
+  const [day, today] = [task.due_date, serverTime()].map(dayOf);
+  if (!day) return "No date";
+  if (isLate(task)) return "Overdue";
+  if (day === today) return "Today";
+  return day < mondayOf(today, 1) ? "This week" : "Later";
+}
+
+function OwnTask({ task, place, open, ...handlers }) {
+  const { id, number, title, status, project_id } = task;
+  const project = projectOf(project_id);
+  const move = (to) => changeTasks([[task, { status: to }]]);
+  const press = (event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!event.target.matches(".title")) return;
+    if (event.altKey && step) place(task, step);
+    else if (!stepAmong(event)) pressKey(event, [task], open, { e: () => go({ task: number }) });
+  };
+  return html`<li class="own row line" data-task=${id} draggable=${isTeam()} onKeyDown=${press} ...${handlers}>
+    <label class="box"><input type="checkbox" aria-label="Done: ${title}" checked=${false} disabled=${!isTeam()}
+      onChange=${() => move("done")} /></label>
+    <div class="grow">
+      <a class="title" href=${link({ task: number })} draggable=${false}>${title}</a>
+      <div class="line">
+        <span class="dim line">#${number} ${project && html`<${ProjectName} ...${{ project }} />`}</span>
+        <${Facts} task=${task} />
+      </div>
+    </div>
+    <${Choice} label="Status of “${title}”" look="chip" value=${status} disabled=${!isTeam()}
+      options=${Object.entries(STATUSES)} onChoose=${(chosen) => chosen !== status && move(chosen)} />
+    ${isTeam() && button("⋯", (event) => open([task], event.currentTarget), "icon", { "aria-label": `More for “${title}”`, title: "More", "aria-haspopup": "true" })}
+  </li>`;
+}
+
+export function Mine() {
+  const [tasks, setTasks] = useState(null);
+  const [dragged, setDragged] = useState(null);
+  const [open, menu] = useMenu({ find: (id) => tasks.find((task) => task.id === id) });
+  useStore(workspace);
+  useStore(deleted);
+  const most = useRef(PAGE); // tasks that are shown, the earliest due first
+  const changes = useRef(0); // of the order; a list that was loaded before is outdated
+  const load = async () => {
+    const before = changes.current;
+    const found = await getTasks({ ...OWN, include: "comment_count" }, most.current);
+    const inOrder = found.toSorted((one, other) => (one.rank < other.rank ? -1 : 1));
+    if (before === changes.current) setTasks(inOrder);
+  };
+  const reload = () => load().catch((error) => notifyFault(error, reload));
+  useLoad(load, []);
+  useRefresh(({ tasks: changed, concerns, has }) => {
+    const isOwn = changed.some(({ assignee_id }) => isMe({ id: assignee_id }));
+    return (isOwn || has("project") || !tasks?.every(({ id }) => !concerns(id))) && load();
+  });
+  const showMore = () => {
+    most.current += ANSWER_MOST;
+    return reload();
+  };
+  const groups = Map.groupBy((tasks ?? []).filter(isKept), dueGroupOf);
+  /** Move a task by some steps within its group. */
+  const place = async (task, steps) => {
+    const group = groups.get(dueGroupOf(task));
+    const other = group[group.indexOf(task) + steps];
+    if (!other || !steps) return;
+    const others = tasks.filter((one) => one !== task);
+    const from = tasks.indexOf(task);
+    const back = from ? { after: tasks[from - 1].number } : { before: others[0].number };
+    setTasks(others.toSpliced(others.indexOf(other) + (steps > 0), 0, task));
+    queueMicrotask(() => focusCard(task.id)); // after it is drawn
+    changes.current += 1;
+    const undo = { words: "Undo", task: "", run: () => send(back) };
+    const send = async (change, action) => {
+      const say = () => notify(`Moved “${task.title}”.`, action);
+      await patch(`/tasks/${task.id}/details`, change).then(say, (error) => notifyFault(error));
+      changes.current += 1;
+      await reload();
+    };
+    await send({ [steps < 0 ? "before" : "after"]: other.number }, undo);
+  };
+  const drag = (task) => {
+    setDragged(task);
+    pauseRefresh(Boolean(task));
+  };
+  const rowOf = (task, at, group) => {
+    const isPlace = dragged && group.includes(dragged);
+    const drop = () => isPlace && place(dragged, at - group.indexOf(dragged));
+    return html`<${OwnTask} key=${task.id} ...${{ task, place, open }} onDragStart=${() => drag(task)}
+      onDragOver=${(event) => isPlace && event.preventDefault()} onDrop=${drop} onDragEnd=${() => drag(null)} />`;
+  };
+  const listOf = (name) => section(name, (groups.get(name) ?? []).map(rowOf));
+  const hint = "Open tasks that are assigned to you are listed here, from all projects.";
+  return html`<div class="page stack" aria-busy=${!tasks}>
+    ${tasks?.length === 0 && html`<${Empty} text="Nothing on your list." hint=${hint} />`}
+    ${DUE_GROUPS.map(listOf)}
+    ${tasks?.length >= most.current && button("Show more", showMore, "quiet more")}
+    ${menu}
   </div>`;
 }

@@ -1,15 +1,15 @@
 // The report of a week: what was done and by whom, what is in progress, late and new. You can copy and print it.
 import { get, serverTime } from "./api.js";
+import { Filter } from "./board.js";
 import { getTasks } from "./columns.js";
 import { notify, useLoad } from "./notices.js";
 import { button } from "./parts.js";
-import { Choice } from "./picker.js";
 import { html, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
-import { address, go, useStore } from "./store.js";
+import { address, useStore } from "./store.js";
 import { Text } from "./texts.js";
 import { count, dateInWords, dayOf, mondayOf } from "./words.js";
-import { memberName, projectOf, projectsThatAre, workspace } from "./workspace.js";
+import { memberName, projectOf, projectPairs, projectsThatAre, workspace } from "./workspace.js";
 
 const WEEKS = Object.entries({ "": "This week", last: "Last week" });
 
@@ -70,14 +70,10 @@ export function Week() {
   useLoad(load, [project, week, isLoaded]);
   useRefresh(({ has }) => (has("task") || has("project")) && load());
   const copy = () => navigator.clipboard.writeText(report).then(() => notify("Copied the report."));
-  const projects = projectsThatAre("active").map(({ id, name }) => [id, name]);
-  const choiceOf = (label, value, options) => {
-    const choose = (chosen) => go({ [label.toLowerCase()]: chosen });
-    return html`<${Choice} look="chip" ...${{ label, value, options }} onChoose=${choose} />`;
-  };
+  const projects = [["", "All projects"], ...projectPairs("active")];
   return html`<div class="page stack" aria-busy=${!report}>
     <div class="line">
-      ${choiceOf("Week", week, WEEKS)} ${choiceOf("Project", project, [["", "All projects"], ...projects])}
+      <${Filter} name="week" label="Week" pairs=${WEEKS} /> <${Filter} name="project" label="Project" pairs=${projects} />
       ${navigator.clipboard && button("Copy as Markdown", copy, "")} ${button("Print", () => print(), "")}
     </div>
     <${Text} text=${report} top=${1} />

@@ -1,4 +1,4 @@
-// The signed-in member with their rights, and the members, projects and milestones of the workspace.
+// The signed-in member with their rights; the members, projects and milestones of the workspace; the stop of its agents.
 import { get, remove } from "./api.js";
 import { dismissAll, notifyFault } from "./notices.js";
 import { useEffect } from "./preact.js";
@@ -100,6 +100,11 @@ export async function lookForProject(id) {
   if (!projectOf(id)) workspace.set({ missing: id });
 }
 
+/** The stop of all agents: by whom, when and why; null if they work. */
+export const stopState = new Store({ stop: null });
+export const loadStop = async () =>
+  stopState.set(isTeam() ? await get("/agents/stop") : { stop: null });
+
 async function loadLabels() {
   const { labels } = await get("/labels");
   workspace.set({ labels: labels.map(({ label }) => label) });
@@ -156,8 +161,9 @@ export function readersOf(project) {
   return names && ` (${names} can read its tasks, comments and files)`;
 }
 
-/** All projects as `[value, words]` pairs to choose from. */
-export const projectPairs = () => workspace.value.projects.map(({ id, name }) => [id, name]);
+/** The projects, or those with this status, as `[value, words]` pairs to choose from. */
+export const projectPairs = (status) =>
+  (status ? projectsThatAre(status) : workspace.value.projects).map(({ id, name }) => [id, name]);
 
 /** The team as `[value, words]` pairs to choose from. */
 export const teamPairs = () =>
@@ -183,6 +189,7 @@ onRefresh(({ tasks, isPartial, has }) => {
   }
   return Promise.all([
     has("member") && loadMembers(),
+    has("member") && loadStop(),
     isPartial && loadLabels(),
     ...(has("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
   ]);
