@@ -256,22 +256,18 @@ def request() -> Request:
 STATUS_LINES = {int(status): f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
+@dataclass
 class Response:
     """A finished response. Making werkzeug's takes as long as reading a task."""
 
-    def __init__(
-        self,
-        data: bytes,
-        status: int = 200,
-        headers: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ):
-        self.data, self.status_code, self.content_type = data, status, content_type
-        self.headers = dict(headers or {})
+    data: bytes
+    status_code: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
-        fixed = [("Content-Type", self.content_type), ("Content-Length", str(len(self.data)))]
-        start_response(STATUS_LINES[self.status_code], fixed + list(self.headers.items()))
+        headers = [("Content-Type", self.content_type), ("Content-Length", str(len(self.data)))]
+        start_response(STATUS_LINES[self.status_code], [*headers, *self.headers.items()])
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [self.data]
 
 

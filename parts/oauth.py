@@ -87,7 +87,7 @@ def answer_agent(current: Request) -> Response:
     if response.status_code == 401:
         found = f'resource_metadata="{base_url()}/.well-known/oauth-protected-resource/mcp", scope="agent"'
         wrong = 'error="invalid_token", ' if key else ""
-        response.headers["WWW-Authenticate"] = f"Bearer {wrong}{found}"
+        response.headers = {**response.headers, "WWW-Authenticate": f"Bearer {wrong}{found}"}
     return response
 
 

@@ -126,7 +126,7 @@ def show_board() -> Response:
         text += f"The API: {base_url}{schemas.API}/docs\n"
         text += f"Health: {base_url}{schemas.API}/health\n"
         shown = Response(text.encode(), content_type="text/plain; charset=utf-8")
-    shown.headers["Vary"] = "Accept, Accept-Encoding"
+    shown.headers = {**shown.headers, "Vary": "Accept, Accept-Encoding"}
     return shown
 
 
