@@ -101,7 +101,6 @@ def table(rows: list[database.Row], headings: str, paths: str) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-folder = click.Path(file_okay=False, path_type=Path)
 as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (default: first owner).")
 
 

@@ -509,11 +509,11 @@ FlowSummaryShown = answer_with(
     byRuntime=CountsByRuntimeShown,
 )
 # The results of all actions and refusals; each contains some of these keys.
-RESULTS: Row = dict.fromkeys(("created", "applied", "found", "cancelled"), bool) | {
+RESULT_FIELDS: Row = dict.fromkeys(("created", "applied", "found", "cancelled"), bool) | {
     **{"code": str, "reason": str, "flow": FlowShown | None, "flows": [FlowShown], "current": FlowShown},
     **{"task": ChildTaskShown, "tasks": [ChildTaskShown], "summary": FlowSummaryShown | None},
 }
-FlowResultShown = answer_with("FlowResult", optional=tuple(RESULTS), **RESULTS)
+FlowResultShown = answer_with("FlowResult", optional=tuple(RESULT_FIELDS), **RESULT_FIELDS)
 
 
 # Actions --------------------------------------------------------------------------------------
@@ -676,8 +676,11 @@ def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Ac
     return _action(mutate, writes=True, flow_id=NonEmpty(required=True), expected_revision=revision, **fields)
 
 
-STEP: Row = {"current_step": NonEmpty(allow_none=True), "state_json": AnyJSON()}
-BLOCKED: Row = {"blocked_task_id": NonEmpty(allow_none=True), "blocked_summary": NonEmpty(allow_none=True)}
+STEP_FIELDS: Row = {"current_step": NonEmpty(allow_none=True), "state_json": AnyJSON()}
+BLOCKED_FIELDS: Row = {
+    "blocked_task_id": NonEmpty(allow_none=True),
+    "blocked_summary": NonEmpty(allow_none=True),
+}
 ACTIONS: dict[str, Action] = {
     "create_flow": _action(
         create_flow,
@@ -686,7 +689,7 @@ ACTIONS: dict[str, Action] = {
         controller_id=NonEmpty(),
         status=Choice(FLOW_STATUSES),
         notify_policy=Choice(NOTIFY_POLICIES),
-        **STEP,
+        **STEP_FIELDS,
         wait_json=AnyJSON(),
     ),
     "get_flow": _action(get_flow, writes=False, flow_id=NonEmpty(required=True)),
@@ -694,10 +697,10 @@ ACTIONS: dict[str, Action] = {
     "find_latest_flow": _action(find_latest_flow, writes=False),
     "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
     "get_task_summary": _action(get_task_summary, writes=False, flow_id=NonEmpty(required=True)),
-    "set_waiting": _revision_action(waiting_columns, **STEP, wait_json=AnyJSON(), **BLOCKED),
-    "resume_flow": _revision_action(RESUMED, status=Choice(OPEN_STATUSES), **STEP),
+    "set_waiting": _revision_action(waiting_columns, **STEP_FIELDS, wait_json=AnyJSON(), **BLOCKED_FIELDS),
+    "resume_flow": _revision_action(RESUMED, status=Choice(OPEN_STATUSES), **STEP_FIELDS),
     "finish_flow": _revision_action(FINISHED, "ended_at", state_json=AnyJSON()),
-    "fail_flow": _revision_action(FAILED, "ended_at", state_json=AnyJSON(), **BLOCKED),
+    "fail_flow": _revision_action(FAILED, "ended_at", state_json=AnyJSON(), **BLOCKED_FIELDS),
     "request_cancel": _revision_action(dict, "cancel_requested_at"),
     "cancel_flow": _action(cancel_flow, writes=True, flow_id=NonEmpty(required=True)),
     "run_task": Action(RunTask(), run_task, writes=True),

@@ -52,7 +52,7 @@ SCOPES = ("read", "agent", "write")  # each may do what those before it may
 CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts nowhere else
 MAIL = ("at_once", "daily", "never")  # when a member gets digests
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # kinds that have activity
-ACTIONS = ("created", "updated", "moved", "deleted", "restored")
+HISTORY_ACTIONS = ("created", "updated", "moved", "deleted", "restored")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 KEY_PREFIX = "tms_"
@@ -821,7 +821,7 @@ class Activity(Identified):
     """A row for each change, stored in the transaction of the change."""
 
     actor = ForeignKeyField(Member, index=False)
-    action = TextField()  # one of `ACTIONS`; only tasks are moved: to another status or project
+    action = TextField()  # one of `HISTORY_ACTIONS`; only tasks are moved: to another status or project
     entity = ChoiceField(ENTITIES)
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, or the comment's task; it may be deleted by now

@@ -45,7 +45,7 @@ uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
-def read_form() -> MultiDict:
+def read_upload() -> MultiDict:
     """Return the fields and files of a multipart form.
 
     Raises `Unsupported`, `BadBody` if the body is not a valid form, and what `read` raises.
@@ -70,7 +70,7 @@ def read_form() -> MultiDict:
 
 
 UPLOAD = schemas.Strict.from_dict({"file": UploadedFile(required=True)})()
-OF_A_FORM: Row = {"reads": read_form, "within": partial(slot, uploads, Unavailable, BUSY)}
+OF_A_FORM: Row = {"reads": read_upload, "within": partial(slot, uploads, Unavailable, BUSY)}
 ATTACHMENTS = schemas.answer_with("AttachmentList", attachments=[schemas.AttachmentShown])
 
 

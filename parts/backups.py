@@ -18,16 +18,16 @@ from store import MIGRATIONS, as_bad_database, backup, copy_database, lock_datab
 from times import now, seconds_since
 
 
-def folder() -> Path:
+def backup_folder() -> Path:
     """Return the folder beside the database that is searched for copies; it may be a link."""
     return Path(db.database).with_name("backups")
 
 
 def age() -> float | None:
-    """Return the seconds since the newest `*.db` was written into `folder`; None without a backup."""
+    """Return the seconds since the newest `*.db` was written into `backup_folder`; None without a backup."""
     written = []
     with suppress(OSError):  # the folder cannot be read
-        for file in folder().glob("*.db"):
+        for file in backup_folder().glob("*.db"):
             with suppress(OSError):  # it was deleted meanwhile
                 written.append(file.stat().st_mtime)
     return max(time.time() - max(written), 0.0) if written else None

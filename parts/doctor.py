@@ -137,7 +137,7 @@ def database_problems() -> list[str]:
 
 def backup_problems() -> list[str]:
     """Print the age of the newest backup, or return its problem. A new database needs no backup yet."""
-    folder, age = backups.folder(), backups.age()
+    folder, age = backups.backup_folder(), backups.age()
     if age is None and os.path.lexists(folder):
         return [f"no backup (*.db) can be seen in {folder}"]
     if age is None:

@@ -231,7 +231,7 @@ class HistoryQuery(schemas.Strict):
     until = schemas.Instant(ends_day=True)
     actor_id = schemas.Id()
     key = schemas.Text(36, **schemas.doc("The id or the prefix of an API key."))
-    action = schemas.Choice(members.ACTIONS)
+    action = schemas.Choice(members.HISTORY_ACTIONS)
     entity = schemas.Choice(members.ENTITIES)
     task = QueryTaskReference(attribute="task_id", **schemas.doc("A task, which may be deleted."))
 
@@ -252,7 +252,7 @@ LIST_CHANGES = schemas.Strict.from_dict(CHANGE_QUERY)()
 HistoryShown = schemas.answer_with(
     "History",
     base=schemas.ActivityShown,
-    action=schemas.Choice(members.ACTIONS),
+    action=schemas.Choice(members.HISTORY_ACTIONS),
     task_id=(schemas.Id | None, "The task, or the comment's task. It may be deleted."),
     number=(int | None, "The task's number."),
 )

@@ -14,10 +14,12 @@ from flask import current_app
 import models
 import schemas
 import times
-from commands import as_click_errors, as_option, cli, exit_on_sigterm, fetch_actor, folder, in_database
+from commands import as_click_errors, as_option, cli, exit_on_sigterm, fetch_actor, in_database
 from database import LOCK_SECONDS, db
 from parts import formats, transfer
 from store import backup
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
 @click.argument("file", type=click.File("rb"))
 @click.option("--apply", is_flag=True, help="Store the tasks; otherwise only a report is printed.")
 @click.option("--project", help="The project of tasks that name none.")
-@click.option("--files", type=folder, help="The folder with the export's attachments.")
+@click.option("--files", type=FOLDER, help="The folder with the export's attachments.")
 @click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The file's program.")
 @click.option("--status", multiple=True, callback=words_of, help='Such as "Doing=in_progress".')
 @click.option("--priority", multiple=True, callback=words_of, help='Such as "P1=urgent".')
@@ -100,7 +102,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
 
 @cli.command("export")
 @click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
-@click.option("--files", type=folder, help="The folder for the attachments (jsonl).")
+@click.option("--files", type=FOLDER, help="The folder for the attachments (jsonl).")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @in_database
 def export_command(kind: str, files: Path | None, file: IO[str]) -> None:

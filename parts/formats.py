@@ -21,8 +21,8 @@ from parts.transfer import Dates, Line, Report, Words
 from times import local, now
 
 PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("exports.toml").read_text())
-OTHERS = {"status", "labels", "external_id", "id", "number"}  # fields with rules of their own
-FIELDS = [name for name in transfer.IMPORTED if name not in OTHERS]
+SPECIAL = {"status", "labels", "external_id", "id", "number"}  # fields with rules of their own
+FIELDS = [name for name in transfer.IMPORTED if name not in SPECIAL]
 # The fields that a later export clears, if its program has them and a task has none.
 CLEARED = ("description", "priority", "milestone", "assignee", "start_date", "due_date")
 LIMITS = {"description": schemas.MAX_TEXT, "content": schemas.MAX_TEXT, "title": schemas.MAX_TITLE}

@@ -32,8 +32,8 @@ SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = HOME / "static"
 LISTS = ("changes", "inbox", "members", "projects", "tasks", "today")  # which the page loads
 PACKED_FROM = 1000  # bytes
-TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
-PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
+FILE_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+PACKED = {file.name: FILE_TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in FILE_TYPES}
 
 
 def register(app: Any) -> None:

@@ -19,7 +19,7 @@ from times import instant, local
 from wire import expected_versions, operation
 
 WEEKDAYS = "MO,TU,WE,TH,FR,SA,SU"
-PARTS = {
+RULE_PARTS = {
     "FREQ": "DAILY|WEEKLY|MONTHLY|YEARLY",
     "INTERVAL": "[1-9][0-9]?",
     "BYDAY": f"(?:(?:{WEEKDAYS.replace(',', '|')})(?:,(?!$)|$)){{1,7}}",
@@ -38,7 +38,7 @@ def parse_rule(rule: str) -> dict[str, str]:
     parts = dict(part.split("=") for part in rule.split(";"))
     for name, value in parts.items():
         is_fit = ONLY_WITH.get(name, parts.get("FREQ")) == parts.get("FREQ")
-        if not (is_fit and re.fullmatch(PARTS.get(name, "(?!)"), value)):
+        if not (is_fit and re.fullmatch(RULE_PARTS.get(name, "(?!)"), value)):
             raise ValueError(name)
     if "FREQ" not in parts or len(parts) <= rule.count(";"):
         raise ValueError(rule)

@@ -245,8 +245,8 @@ class FaultInput(schemas.Strict):
 
 
 FAULT = FaultInput()
-STEP = schemas.matching("[1-9][0-9]{0,4}[smhd]", '1 to 99999 with s, m, h or d, such as "3d"', required=True)
-CLOCK = schemas.Strict.from_dict({"advance": STEP})()
+LEAP = schemas.matching("[1-9][0-9]{0,4}[smhd]", '1 to 99999 with s, m, h or d, such as "3d"', required=True)
+CLOCK = schemas.Strict.from_dict({"advance": LEAP})()
 
 
 def as_sent(chunks: Iterable[bytes]) -> str | None:

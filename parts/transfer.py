@@ -42,7 +42,7 @@ CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": mo
 ONLY_NEW = ("id", "number", "rank", "repeats", "created_at", "created_by")  # set for a new task only
 EXPORTED = ["number", *IMPORTED[:-1], *OWN]
 TIMES = ("_at", "_date")  # ends of the names of fields that contain a time
-PAGE = 500  # tasks that an export reads at a time
+EXPORT_PAGE = 500  # tasks that an export reads at a time
 # A task's number in a text, where the page makes it a link (`NUMBER` in markdown.js); in code it makes none.
 REFERENCE = re.compile(r"```.*?```|`[^`\n]*`|(?<![^\W_])(?<![#&/\\])#(\d{1,9})(?![^\W_])", re.DOTALL)
 # A cell that a spreadsheet would run as a formula, also after the apostrophes of earlier exports.
@@ -583,7 +583,7 @@ def name_of(row: Row) -> tuple[str | None, str]:
 def exported_tasks() -> Iterator[Row]:
     """Yield all tasks in the order of their numbers, with names, blockers, comments and attachments."""
     last = 0
-    while tasks := _exported()["task"].all(last=last, most=PAGE):
+    while tasks := _exported()["task"].all(last=last, most=EXPORT_PAGE):
         last = tasks[-1]["number"]
         yield from tasks
 
@@ -620,7 +620,7 @@ def _listed(table: Any, member: Any, role: str, names: str) -> Any:
     return fn.JSON(rows.join(Member, JOIN.LEFT_OUTER, on=(member == Member.id))).alias(f"{table.NOUN}s")
 
 
-def shown(time: str | None, ends_day: bool) -> str | None:
+def spreadsheet_time(time: str | None, ends_day: bool) -> str | None:
     """Return a time as spreadsheets recognise it, in the workspace's time zone, if an import reads the same.
 
     It is a date if the day begins then or, with `ends_day`, ends then; otherwise a time in minutes.
@@ -638,7 +638,7 @@ def shown(time: str | None, ends_day: bool) -> str | None:
 
 def write_csv(file: IO[str]) -> None:
     file.write("\ufeff")  # without it, Excel reads the file in the code page of its computer
-    writer, date = csv.writer(file), lru_cache(maxsize=1000)(shown)
+    writer, date = csv.writer(file), lru_cache(maxsize=1000)(spreadsheet_time)
     writer.writerow(EXPORTED)
     for row in exported_tasks():
         labels = row["labels"]

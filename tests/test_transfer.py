@@ -259,12 +259,12 @@ def test_a_date_in_csv_means_the_same_time_whatever_the_clocks_do(monkeypatch, z
         field, shown = IMPORTS["task"].fields[name], set()
         for moment in (*minutes, *(minute - timedelta(milliseconds=1) for minute in minutes)):
             time = times.instant(moment)
-            text = transfer.shown(time, ends_day)
+            text = transfer.spreadsheet_time(time, ends_day)
             assert field.deserialize(transfer.Dates(None, tuple).read(text, name)) == time
             shown.add(len(text))
         assert {10, 16} <= shown
-    assert transfer.shown("9999-12-31T23:59:59.999Z", True) == "9999-12-31T23:59:59.999Z"
-    assert transfer.shown("1970-01-01T00:00:00.000Z", False) == "1970-01-01T00:00:00.000Z"
+    assert transfer.spreadsheet_time("9999-12-31T23:59:59.999Z", True) == "9999-12-31T23:59:59.999Z"
+    assert transfer.spreadsheet_time("1970-01-01T00:00:00.000Z", False) == "1970-01-01T00:00:00.000Z"
 
 
 def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_path):
