@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from flask import current_app
-from peewee import JOIN, SqliteDatabase, fn
+from peewee import SqliteDatabase
 from playhouse.migrations import Runner
 
 import database
@@ -20,7 +20,6 @@ import schemas
 import settings
 import times
 from commands import NO_OWNER, about, cli, in_database
-from models import Attachment, AttachmentContent
 from outbox import Delivery, Webhook
 from parts import backups
 from settings import Unset, exposed_secrets
@@ -104,20 +103,11 @@ def integrity_problems() -> list[str]:
     return problems
 
 
-def incomplete_attachments() -> int:
-    """Return the number of attachments without content, or with content of another size."""
-    contents = Attachment.select(fn.COUNT(Attachment.id)).join(AttachmentContent, JOIN.LEFT_OUTER)
-    size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
-    return database.Statement(contents.where(size != Attachment.size)).value()
-
-
 def database_problems() -> list[str]:
     """Print notes on the database, and return its problems."""
     problems: list[str] = []
     try:
         problems += integrity_problems()
-        if count := incomplete_attachments():
-            problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not members.Member.active_owners.one():
             problems.append(NO_OWNER)
         for row in members.Member.everyone():
@@ -169,7 +159,7 @@ def delivery_problems() -> list[str]:
 
 
 def gateway_problems(config: dict[str, Any]) -> list[str]:
-    """Print the gateway's routes and the providers of secrets, and return why routes are skipped."""
+    """Print the gateway's routes, and return why routes are skipped."""
     problems = []
     for id, route, secret in gateway.resolved_routes(config):
         state = "served" if isinstance(secret, str) else "unknown" if isinstance(secret, Unset) else "skipped"
@@ -178,9 +168,4 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
             click.echo(f"note: route {id}: its secret: {secret} here; the service may have it")
         if state == "skipped":
             problems.append(f"route {id} is skipped: its secret: {secret}")
-    for alias, provider in config["SECRETS"]["providers"].items():
-        if file := provider.get("path") or provider.get("command"):
-            path = Path(file).expanduser()
-            mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"
-            click.echo(f"provider {alias}: {path}: {mode}")
     return problems

@@ -477,7 +477,7 @@ MARKUP = [(mark, re.compile(rule, re.MULTILINE), new) for mark, rule, new in PRO
 CODE = re.compile(r"\{(?:code|noformat)(?::(\w+)(?![\w=]))?[^{}\n]{0,200}\}")
 # {*}bold{*}, {color:red}
 BRACES = re.compile(r"\{(?:([*_+^~-])|(?:color|panel|anchor)(?::[^{}\n]{0,200})?)\}")
-LIST_ITEM = re.compile(r"^[*#-]{0,2}([*#-]) +(?=\S)", re.MULTILINE)
+LIST_ITEM = re.compile(r"^([*#-]{0,2})([*#-]) +(?=\S)", re.MULTILINE)  # its outer levels, and its own
 LANGUAGE = re.compile(r'^<pre><code class="[^">]*\blanguage-([^\s">]+)')  # of code in HTML
 # The beginning of an item in a to-do list of Vikunja's HTML.
 HTML_CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')
@@ -496,7 +496,8 @@ def _lines_of_jira(text: str, names: dict[str, str]) -> str:
     if "[~" in text:
         person = r"\[~(?:accountid:)?([^\[\]\n]{1,200})\]"
         text = re.sub(person, lambda who: f"@{names.get(who[1], who[1])}", text)
-    text = LIST_ITEM.sub(_list_item, BRACES.sub(r"\1", text))
+    text = BRACES.sub(r"\1", text)
+    text = LIST_ITEM.sub(lambda item: f"{'   ' * len(item[1])}{'1.' if item[2] == '#' else '-'} ", text)
     for mark, rule, new in MARKUP:
         text = rule.sub(new, text) if mark in text else text
     if "||" in text:
@@ -504,10 +505,6 @@ def _lines_of_jira(text: str, names: dict[str, str]) -> str:
     quotes = text.split("{quote}")
     quotes[1:-1:2] = [re.sub("(?m)^", "> ", quote.strip("\n")) for quote in quotes[1:-1:2]]
     return "".join(quotes)
-
-
-def _list_item(mark: re.Match[str]) -> str:
-    return "   " * (len(mark[0].rstrip()) - 1) + ("1. " if mark[1] == "#" else "- ")
 
 
 def _head_of_table(row: re.Match[str]) -> str:
