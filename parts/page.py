@@ -53,10 +53,10 @@ def answer_list(current: Request) -> Response:
 
 def pack(response: Response) -> Response:
     """Compress a large response if the browser accepts that."""
+    response.headers = {**response.headers, "Vary": "Accept-Encoding"}
     if len(response.data) > PACKED_FROM and request().accept_encodings.quality("gzip"):
         response.data = gzip.compress(response.data, 1, mtime=0)
-        response.headers["Content-Encoding"] = "gzip"
-    response.headers["Vary"] = "Accept-Encoding"
+        response.headers = {**response.headers, "Content-Encoding": "gzip"}
     return response
 
 
