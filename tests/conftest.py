@@ -145,6 +145,18 @@ def launch_module(tmp_path_factory):
     yield from launcher(tmp_path_factory.mktemp("servers"))
 
 
+@pytest.fixture
+def launch_here(tmp_path):
+    """Have applications in this process, with settings of this test's own."""
+    yield from launcher(tmp_path, Local)
+
+
+@pytest.fixture(scope="module")
+def launch_here_module(tmp_path_factory):
+    """Have applications in this process that a file's tests share."""
+    yield from launcher(tmp_path_factory.mktemp("servers"), Local)
+
+
 @pytest.fixture(scope="module")
 def server(request, tmp_path_factory):
     """The server that a file's tests share, each with a project of its own; no other file writes to it.

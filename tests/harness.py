@@ -438,6 +438,10 @@ class Server:
 
     session = Session
 
+    def call(self, method, path, **options):
+        """Send a request of any path and headers, and return the answer, which nothing checks."""
+        return self.session().request(method, self.base + path, **options)
+
     def client(self, key=OWNER_KEY):
         self.clients.append(Client(f"{self.base}/api/v1", key, self.session))
         return self.clients[-1]
@@ -529,29 +533,32 @@ class InProcess(Session):
 class Local(Server):
     """The application in this process, with a database of its own: for tests that need no socket."""
 
-    base = "http://127.0.0.1:8000"
+    base, selected = "http://127.0.0.1:8000", None
 
     def start(self):
         self.make_database(self.database)
         with patch.dict(os.environ, self.environment, clear=True):
             self.app = create_app()
-            secrets = startup.read_secrets(self.app.config)
+            self.secrets = startup.read_secrets(self.app.config)
         prepare()
-        startup.bootstrap(self.app.config, secrets.owner_key)
-        startup.take_over(self.app, secrets, 8)
+        startup.bootstrap(self.app.config, self.secrets.owner_key)
         return self
 
     def select(self):
-        """Let the process use this server's database, after a test or a command that used another one."""
+        """Let the process use this server's database and settings, after another one's or a command's."""
         if db.database != str(self.database):
             db.disconnect()
             db.init(str(self.database), timeout=5)
+        if Local.selected is not self:
+            Local.selected = self
+            startup.take_over(self.app, self.secrets, 8)
 
     def session(self):
         return InProcess(self)
 
     def stop(self):
         db.disconnect()
+        Local.selected = None
         return 0
 
 
@@ -637,7 +644,7 @@ def settable_clock(folder):
     return set_clock, {"PYTHONPATH": str(folder)}
 
 
-def launcher(folder):
+def launcher(folder, kind=Server):
     """Start servers with settings of their own, as environment variables or `config`; end them at last."""
     numbers, root = itertools.count(), folder
     with contextlib.ExitStack() as ends:  # each runs, even if another one fails
@@ -648,7 +655,7 @@ def launcher(folder):
             if config is not None:
                 settings["TASKS_CONFIG"] = str(home / "config.toml")
                 Path(settings["TASKS_CONFIG"]).write_text(config)
-            server = Server(home, **settings)
+            server = kind(home, **settings)
             ends.callback(server.stop)
             return server.start(*arguments)
 

@@ -9,6 +9,8 @@ from test_session import browser, cookie_of, sign_in
 from test_tools import ask, lines, numbers, outcome, refused, stored, titles, use
 from test_tools_clients import tokens
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture(scope="module")
 def bot(server):
