@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import json
+import logging
 import os
 import queue
 import re
@@ -418,10 +419,13 @@ class Server:
         self.process.send_signal(how)
         code = self.process.wait(PATIENCE)
         self.process = None
+        self.check_log()
+        return code
+
+    def check_log(self):
         text = self.log.read_text()
         assert self.allow_bugs or ("Traceback" not in text and "a bug" not in text), text
         assert not re.search(r"tm[sc]_[\w-]{30}|/enroll/[\w-]{30}", text), "a credential is in the log"
-        return code
 
     def hang_up(self):
         """Close what is kept alive, for which gunicorn waits a little before a worker ends."""
@@ -537,6 +541,7 @@ class Local(Server):
 
     def start(self):
         self.make_database(self.database)
+        self.handler = logging.FileHandler(self.log)
         with patch.dict(os.environ, self.environment, clear=True):
             self.app = create_app()
             self.secrets = startup.read_secrets(self.app.config)
@@ -551,6 +556,7 @@ class Local(Server):
             db.init(str(self.database), timeout=5)
         if Local.selected is not self:
             Local.selected = self
+            logging.getLogger("tasks").handlers = [self.handler]
             startup.take_over(self.app, self.secrets, 8)
 
     def session(self):
@@ -558,7 +564,9 @@ class Local(Server):
 
     def stop(self):
         db.disconnect()
-        Local.selected = None
+        Local.selected, logging.getLogger("tasks").handlers = None, []
+        self.handler.close()
+        self.check_log()
         return 0
 
 

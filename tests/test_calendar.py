@@ -6,10 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
 import icalendar
-import requests
-from harness import OWNER_KEY, PATIENCE, at_once, fault
+from harness import OWNER_KEY, at_once, fault
 from test_keys import days, make_key
 from test_members import demoted, removed
+
+NEEDS_SOCKET = False
 
 ODD = "Ship; it, \\now\\n: „Grüße“ 👩‍👩‍👧‍👦 " + "ÄÖÜ" * 40
 
@@ -20,7 +21,7 @@ def link_of(client, status=201):
 
 def fetch(server, url, method="GET", **headers):
     path = url.removeprefix("http://127.0.0.1:8000")
-    return requests.request(method, server.base + path, headers=headers, timeout=PATIENCE)
+    return server.call(method, path, headers=headers)
 
 
 def entries(server, url):
@@ -112,8 +113,8 @@ def test_no_text_breaks_out_of_its_line(server, owner, join):
     assert pasted["title"] == "One two"
 
 
-def test_a_due_date_is_a_day_of_the_workspace_and_a_calendar_counts_as_a_request_of_its_member(launch):
-    server = launch(TASKS_WORKSPACE__TIMEZONE="Pacific/Auckland", TASKS_LIMITS__REQUESTS_PER_MINUTE="6")
+def test_a_due_date_is_a_day_of_the_workspace_and_a_calendar_counts_as_a_request_of_its_member(launch_here):
+    server = launch_here(TASKS_WORKSPACE__TIMEZONE="Pacific/Auckland", TASKS_LIMITS__REQUESTS_PER_MINUTE="6")
     owner = server.client()
     day = date.today() + timedelta(days=3)
     task = owner.make_task(owner.make_project(), due_date=str(day), assignee_id=owner.member["id"])
@@ -184,8 +185,9 @@ def test_only_the_whole_token_opens_a_calendar(server, owner, join):
     fault(answer, 422, "validation_error", "Idempotency-Key")
 
 
-def test_no_log_figure_or_file_has_the_token(server, owner, join):
-    url = link_of(join())
+def test_no_log_figure_or_file_has_the_token(launch):
+    server = launch()
+    url = link_of(server.join())
     token = url.rpartition("/")[2].removesuffix(".ics")
     assert (fetch(server, url).status_code, fetch(server, f"{url}/more?{token}").status_code) == (200, 404)
     assert fetch(server, "/", Referer=url).status_code == 200

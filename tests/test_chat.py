@@ -11,18 +11,20 @@ import times
 from parts.chats import SENTENCES, sentence
 from schemas import ALL_EVENTS
 
+NEEDS_SOCKET = False
+
 MEAN = "<b> & *T*\n@everyone [x](http://y) `_~|"
 
 
 @pytest.fixture(scope="module")
-def chats(launch_module, make_receiver):
+def chats(launch_here_module, make_receiver):
     """A server that tells a Slack, a Discord, and a receiver of ours of everything."""
     receivers = {name: make_receiver().up() for name in ("slack", "discord", "signed")}
     of = {"events": EVERY_EVENT}
     hooks = [of | {"name": name, "url": one.url, "format": name} for name, one in receivers.items()]
     hooks[2] |= {"format": "slack", "secret": "a-secret"}
     settings = {"TASKS_WEBHOOKS": json.dumps(hooks), "TASKS_SERVER__BASE_URL": "https://tasks.example.com/a"}
-    return launch_module(**PATIENT, **settings), receivers
+    return launch_here_module(**PATIENT, **settings), receivers
 
 
 @pytest.fixture
@@ -129,10 +131,10 @@ def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tm
     assert str(server.rows("SELECT * FROM webhook")).count("S3CRET") == 0
 
 
-def test_the_url_of_a_chat_is_a_secret_though_it_stands_in_the_file(launch, receiver):
+def test_the_url_of_a_chat_is_a_secret_though_it_stands_in_the_file(launch_here, receiver):
     entry = hook(receiver, format="discord", url=f"{receiver.url}/S3CRET")
     lines = [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "secret"]
-    server = launch(config="[[webhooks]]\n" + "\n".join(lines))
+    server = launch_here(config="[[webhooks]]\n" + "\n".join(lines))
     (server.folder / "config.toml").chmod(0o644)
     (webhook,) = server.client().read("/webhooks")["webhooks"]
     assert webhook["url"] == receiver.url.removesuffix("hook") + "…"

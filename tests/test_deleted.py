@@ -11,6 +11,8 @@ from harness import NOBODY, at_once, fault, invoke, wait_until
 from test_calendar import entries, link_of
 from test_changes import Mirror, assert_equal
 
+NEEDS_SOCKET = False
+
 
 def listed(client, **query):
     return client.read("/deleted", **query)["deleted"]
@@ -349,8 +351,8 @@ def test_what_was_deleted_is_listed_page_by_page(owner, project):
     assert [row["id"] for row in page["deleted"]] == [tasks[0]["id"]]
 
 
-def test_after_thirty_days_it_is_deleted_for_good(launch):
-    server = launch()
+def test_after_thirty_days_it_is_deleted_for_good(launch_here):
+    server = launch_here()
     owner = server.client()
     project = owner.make_project()
     tasks = [owner.make_task(project) for _ in range(2)]
@@ -488,8 +490,8 @@ def test_today_and_the_calendar_show_it_again_and_the_inbox_does_not(server, own
     assert shown() == ([task["number"]], 1, 0)
 
 
-def test_an_import_finds_what_was_restored_and_may_bring_back_what_was_not(launch):
-    server = launch()
+def test_an_import_finds_what_was_restored_and_may_bring_back_what_was_not(launch_here):
+    server = launch_here()
     owner = server.client()
     task = owner.make_task(owner.make_project(), labels=["a"], metadata={"n": 1})
     comment = owner.make(f"/tasks/{task['id']}/comments", {"content": "Yes."})

@@ -9,6 +9,8 @@ from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 from test_tools import refused, stored, use
 
+NEEDS_SOCKET = False
+
 REFUSAL = "a key of scope agent moves nothing to done, and nothing out of it"
 
 

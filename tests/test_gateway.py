@@ -6,8 +6,9 @@ import time
 from functools import partial
 
 import pytest
-import requests
-from harness import PATIENCE, at_once, document, wait_until
+from harness import at_once, document, wait_until
+
+NEEDS_SOCKET = False
 
 CONFIG = """
 [plugins.entries.webhooks.config.routes.zapier]
@@ -40,16 +41,15 @@ class Caller:
     def __init__(self, server, route="zapier"):
         self.url, self.route = server.base + PATHS[route], route
         self.document = document(server.client())
-        self.session = requests.Session()
-        self.session.trust_env = False
-        self.session.headers = {"Authorization": "Bearer s3cret", "Content-Type": "application/json"}
+        self.session = server.session()
         server.clients.append(self)
 
     def __call__(self, action, /, **fields):
         return self.send(json.dumps({"action": action, **fields}))
 
     def send(self, body):
-        answer = self.session.post(self.url, body, timeout=PATIENCE)
+        headers = {"Authorization": "Bearer s3cret", "Content-Type": "application/json"}
+        answer = self.session.request("POST", self.url, data=body, headers=headers)
         self.check(answer)
         return answer
 
@@ -88,8 +88,8 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def server(launch_module):
-    return launch_module(config=CONFIG)
+def server(launch_here_module):
+    return launch_here_module(config=CONFIG)
 
 
 @pytest.fixture(scope="module")

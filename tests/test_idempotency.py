@@ -6,6 +6,8 @@ import pytest
 from harness import at_once, fault
 from test_attachments import attach
 
+NEEDS_SOCKET = False
+
 
 def post(client, path, body, key):
     return client.post(path, body, headers={"Idempotency-Key": key})

@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 from harness import INSTANT, UUID, at_once, fault
 
+NEEDS_SOCKET = False
+
 
 def invite(client, email, status=201, **fields):
     body = {"email": email, "full_name": "Ana Lima", "role": "member"} | fields
@@ -195,8 +197,8 @@ def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(
     assert admin.get("/me").status_code == (401 if leave is removed else 200)
 
 
-def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
-    server = launch()
+def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch_here):
+    server = launch_here()
     first = server.client()
     me = first.read("/me")["member"]
     # One who is only invited cannot lead the workspace.

@@ -32,6 +32,8 @@ from parts import oauth
 from parts.inbox import Notice
 from wire import logged_path
 
+NEEDS_SOCKET = False
+
 BASE = "https://tasks.example.com"
 VERIFIER = "v" * 50
 CHALLENGE = base64.urlsafe_b64encode(sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()

@@ -7,10 +7,12 @@ import pytest
 from harness import at_once, fault, invoke
 from test_members import join_with
 
+NEEDS_SOCKET = False
+
 
 @pytest.fixture(scope="module")
-def limited(launch_module):
-    return launch_module(TASKS_LIMITS__REQUESTS_PER_MINUTE="5")
+def limited(launch_here_module):
+    return launch_here_module(TASKS_LIMITS__REQUESTS_PER_MINUTE="5")
 
 
 @pytest.fixture(scope="module")

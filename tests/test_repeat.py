@@ -14,6 +14,8 @@ from test_tools import stored, use
 import times
 from parts import repeats
 
+NEEDS_SOCKET = False
+
 BERLIN = ZoneInfo("Europe/Berlin")
 WEEKLY = "FREQ=WEEKLY;BYDAY=MO"
 
@@ -402,8 +404,8 @@ def test_after_a_kill_a_task_is_open_or_done_with_one_that_follows_it(launch):
         assert len(following(owner, task)) == 1
 
 
-def test_an_import_takes_rules_and_makes_no_next_task(launch, tmp_path):
-    server, other = launch(), launch()
+def test_an_import_takes_rules_and_makes_no_next_task(launch_here, tmp_path):
+    server, other = launch_here(), launch_here()
     owner = server.client()
     first = complete(owner, made(owner, owner.make_project(name="Chores"), repeat_from="completed_at"))
     for name, options in (("all.jsonl", ["--format", "jsonl"]), ("all.csv", [])):

@@ -11,6 +11,8 @@ from app import create_app
 from members import ROLES, SCOPES
 from parts.tools import TOOLS
 
+NEEDS_SOCKET = False
+
 API = "/api/v1"
 ALL, TEAM, ADMINS = ROLES, ROLES[: ROLES.index("member") + 1], ROLES[: ROLES.index("admin") + 1]
 # For nobody in particular, or for whoever has the link.
@@ -106,8 +108,13 @@ def test_the_table_has_every_operation_and_public_ones_need_no_key(server):
 
 
 @pytest.fixture(scope="module")
-def people(owner, join):
-    return {"owner": owner} | {role: join(role) for role in ROLES if role != "owner"}
+def people(server):
+    return people_of(server)
+
+
+def people_of(server):
+    """Clients by their roles."""
+    return {"owner": server.client()} | {role: server.join(role) for role in ROLES if role != "owner"}
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +152,14 @@ def test_a_tool_is_listed_for_those_who_may_call_its_operation():
         assert suits == may(TOOL_OF[name], role, scope), (name, role, scope)
 
 
-def test_the_page_offers_what_the_role_and_the_key_may_do(people, keys, browse, server):
+def test_the_page_offers_what_the_role_and_the_key_may_do(launch, browse):
     rights = """async () => {
         const { rights } = await import(new URL("workspace.js", document.scripts[0].src));
         return rights();
     }"""
-    keys = {("owner", "read"): keys["read"].key}
+    server = launch()
+    people = people_of(server)
+    keys = {("owner", "read"): make_key(people["owner"], scope="read")["api_key"]}
     keys |= {(role, "write"): client.key for role, client in people.items()}
     page = browse(refusals=True, own=True)
     for (role, scope), key in keys.items():

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
-import requests
-from harness import OWNER_KEY, PATIENCE, at_once, fault, last_event
+from harness import OWNER_KEY, at_once, fault, last_event
 from test_keys import days, make_key
 from test_members import demoted, invite, join_with, removed, token_of, with_key
 
@@ -14,6 +13,8 @@ from members import SESSION_DAYS, ApiKey, Member
 from models import write
 from parts.sessions import Sessions, browser_name
 from times import now
+
+NEEDS_SOCKET = False
 
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 OURS = {"Sec-Fetch-Site": "same-origin"}  # as a browser says of a page's call to its own address
@@ -39,15 +40,14 @@ def link_of(maker, member):
 
 def submit(server, token, **headers):
     """Press the button of the link's page."""
-    url = f"{server.base}/enroll/{token}"
     headers = {"User-Agent": LINUX, "Origin": server.base, **headers}
-    return requests.post(url, headers=headers, timeout=PATIENCE, allow_redirects=False)
+    return server.call("POST", f"/enroll/{token}", headers=headers)
 
 
 @pytest.fixture(scope="module")
-def secure(launch_module):
+def secure(launch_here_module):
     """A server behind a proxy that speaks TLS, with a route of the gateway."""
-    return launch_module(config=ROUTE, TASKS_SERVER__BASE_URL="https://tasks.example.com/team")
+    return launch_here_module(config=ROUTE, TASKS_SERVER__BASE_URL="https://tasks.example.com/team")
 
 
 def test_a_session_is_a_listed_key_of_its_own_until_it_is_ended(server, join):
@@ -149,7 +149,7 @@ def test_a_key_in_the_header_goes_before_the_cookie(server, session, join):
 def test_the_cookie_counts_neither_for_what_is_public_nor_for_agents_and_automation(server, session, secure):
     headers = {"Cookie": cookie_of(sign_in(secure))} | OURS
     for path, body in (("/mcp", {"method": "ping"}), ("/plugins/webhooks/r", {})):
-        refused = requests.post(secure.base + path, json=body, headers=headers, timeout=PATIENCE)
+        refused = secure.call("POST", path, json=body, headers=headers)
         assert refused.status_code == 401
     for cookie in (session, "tasks_session_8000=tms_wrong", "tasks_session_8000", 'tasks_session_8000="\xff'):
         ask = browser(server, cookie)
@@ -187,10 +187,10 @@ def test_a_key_of_one_kind_counts_nowhere_else(server, session):
         fault(sign_in(server, stolen), 401, "unauthorized")
         headers = {"Authorization": f"Bearer {stolen}"}
         for method, path in (("GET", "/metrics"), ("POST", "/mcp")):
-            answer = requests.request(method, server.base + path, json={}, headers=headers, timeout=PATIENCE)
+            answer = server.call(method, path, json={}, headers=headers)
             assert answer.status_code == 401
     for key in (value, OWNER_KEY):
-        assert requests.get(f"{server.base}/calendar/{key}.ics", timeout=PATIENCE).status_code == 404
+        assert server.call("GET", f"/calendar/{key}.ics").status_code == 404
     for key in (OWNER_KEY, calendar):
         fault(browser(server, f"tasks_session_8000={key}")("GET", "/me"), 401, "unauthorized")
 
@@ -255,7 +255,7 @@ def things_made(server, join):
         answers = [server.client(key).get("/me") for key in keys]
         answers += [browser(server, one)("GET", "/me") for one in cookies]
         pages = (f"calendar/{calendar}", f"enroll/{invitation}")
-        answers += [requests.get(f"{server.base}/{page}", timeout=PATIENCE) for page in pages]
+        answers += [server.call("GET", f"/{page}") for page in pages]
         return [answer.status_code == 200 for answer in answers]
 
     return admin, cookie, admin.data(ask("GET", "/me"))["key"]["id"], works
@@ -349,7 +349,7 @@ def test_a_sign_in_link_is_made_and_revoked_for_oneself_or_by_whom_manages_the_k
 def test_a_sign_in_link_starts_one_session_and_joins_nobody(server, owner, join):
     member = join("client")
     before, old, token = last_event(server), *(token_of(link_of(owner, member.member)) for _ in range(2))
-    page = requests.get(f"{server.base}/enroll/{token}", timeout=PATIENCE)
+    page = server.call("GET", f"/enroll/{token}")
     assert "Sign in to Workspace</button>" in page.text
     assert submit(server, old).status_code == 410
     answers = at_once(*[partial(submit, server, token)] * 4)

@@ -20,6 +20,8 @@ from parts import transfer
 from parts.transfer import IMPORTS
 from times import now
 
+NEEDS_SOCKET = False
+
 
 def batch(project, *bodies):
     return {"tasks": [{"project_id": project["id"], **body} for body in bodies]}
@@ -120,8 +122,8 @@ def run_import(server, folder, text, *options):
     return invoke(server, "import", file, *options)
 
 
-def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_path):
-    server = launch()
+def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch_here, tmp_path):
+    server = launch_here()
     owner = server.client()
     kim = {"email": "kim@example.com", "full_name": "Kim", "role": "client", "project_ids": []}
     owner.make("/members/invite", kim)
@@ -180,9 +182,9 @@ def test_a_trial_that_is_ended_leaves_no_copy_behind(server, tmp_path):
     assert list(copies.iterdir()) == []
 
 
-def test_an_export_in_which_no_cell_is_a_formula_comes_back_as_it_was_and_elsewhere(launch, tmp_path):
+def test_an_export_in_which_no_cell_is_a_formula_comes_back_as_it_was_and_elsewhere(launch_here, tmp_path):
     """A spreadsheet would run a cell that begins like a formula."""
-    server = launch()
+    server = launch_here()
     owner = server.client()
     project = owner.make_project(name="=cmd")
     texts = ["=1+1", "+x", "-x", "@x", "'=x", "''-x", "'x", "x=1"]
@@ -195,7 +197,7 @@ def test_an_export_in_which_no_cell_is_a_formula_comes_back_as_it_was_and_elsewh
     assert "'=1+1" in rows[0]
     assert [row[names.index("number")] for row in rows] == [str(n + 1) for n in range(len(texts))]
     assert [line["title"] for line in export_lines(server) if line["kind"] == "task"] == texts
-    for one, new in ((server, 0), (launch(folder=tmp_path / "other"), len(texts))):
+    for one, new in ((server, 0), (launch_here(folder=tmp_path / "other"), len(texts))):
         done = run_import(one, tmp_path, exported, "--apply").stdout.splitlines()[-1]
         assert done == f"{new} new, 0 changed, {len(texts) - new} unchanged"
 
@@ -217,8 +219,8 @@ def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path):
         assert failed.stderr.startswith(f"Error: {said}"), text[:60]
 
 
-def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_path):
-    server = launch(TASKS_WORKSPACE__TIMEZONE="America/New_York")
+def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch_here, tmp_path):
+    server = launch_here(TASKS_WORKSPACE__TIMEZONE="America/New_York")
     owner = server.client()
     text = " x\r\n\r\ny\n"
     made = {"project_id": owner.make_project()["id"], "title": "T", "description": text, "external_id": "1"}
@@ -231,8 +233,8 @@ def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_
     assert again.stdout.splitlines()[-1] == "0 new, 0 changed, 1 unchanged"
 
 
-def test_dates_are_such_for_a_spreadsheet_and_come_back_from_it(launch, tmp_path):
-    server = launch(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
+def test_dates_are_such_for_a_spreadsheet_and_come_back_from_it(launch_here, tmp_path):
+    server = launch_here(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
     owner = server.client()
     dues = {"2027-03-01": "2027-03-01", "2027-03-01T13:00:00Z": "2027-03-01 14:00"}
     dues |= {time: time for time in ("2027-02-28T23:00:00.000Z", "2027-03-01T13:00:05.000Z")}
@@ -267,8 +269,8 @@ def test_a_date_in_csv_means_the_same_time_whatever_the_clocks_do(monkeypatch, z
     assert transfer.spreadsheet_time("1970-01-01T00:00:00.000Z", False) == "1970-01-01T00:00:00.000Z"
 
 
-def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_path):
-    server = launch()
+def test_a_name_that_several_have_is_refused_unless_one_is_active(launch_here, tmp_path):
+    server = launch_here()
     owner = server.client()
     old, new = (owner.make_project(name=name) for name in ("Website", "WEBSITE"))
     text = "title,project,milestone\nx,website,\n"
@@ -283,9 +285,9 @@ def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_pa
 
 
 @pytest.fixture
-def moved(launch, tmp_path):
+def moved(launch_here, tmp_path):
     """A workspace with everything that an export has, another one of the same people, and the export."""
-    server, other = launch(folder=tmp_path / "from"), launch(folder=tmp_path / "to")
+    server, other = launch_here(folder=tmp_path / "from"), launch_here(folder=tmp_path / "to")
     owner = server.client()
     for one in (other, server):
         key = invoke(one, "member", "add", "Ana Lima", "--email", "ana@example.com").stdout.strip()

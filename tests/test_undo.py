@@ -10,6 +10,8 @@ from test_changes import Mirror, assert_equal
 from test_deleted import attach, killed_during, listed, restore, whole
 from test_keys import make_key
 
+NEEDS_SOCKET = False
+
 
 def begun(client):
     """The time at which a run begins."""
@@ -218,8 +220,8 @@ def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, jo
     fault(owner.post("/activity/undo", {"key": owner.key[:12]}), 422, "validation_error", "since")
 
 
-def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch):
-    server = launch()
+def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch_here):
+    server = launch_here()
     owner = server.client()
     project = owner.make_project()
     task = owner.make_task(project)
