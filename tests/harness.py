@@ -224,18 +224,8 @@ class Document:
 
     first = None
     described, seen = set(), set()  # an operation's own answers, as "get /tasks 200"
-    COMMON = (
-        "400",
-        "401",
-        "403",
-        "408",
-        "413",
-        "415",
-        "422",
-        "429",
-        "500",
-        "503",
-    )  # tables of tests have them
+    # Tables of tests have these.
+    COMMON = ("400", "401", "403", "408", "413", "415", "422", "429", "500", "503")
 
     def __init__(self, client):
         self.spec = client.session.request("GET", f"{client.base}/openapi.json").json()

@@ -247,6 +247,7 @@ FLOWS = {next_task: 1700, next_described_task: 2000, ten_mails: 2300, ten_mails_
 FLOWS |= {summary: 2700, weekly_report: 4000}
 
 
+@pytest.mark.long
 def test_a_day_costs_few_tokens(launch, capsys):
     server = launch()
     assert server.flask("seed", "--seed", "7").returncode == 0
