@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
+from ctypes import CDLL, c_uint32
 from multiprocessing import get_context
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -14,7 +15,7 @@ from subprocess import TimeoutExpired
 
 from watch import end_with_parent
 
-ROOT = Path(__file__).parents[1]
+LIBC, ROOT = CDLL(None), Path(__file__).parents[1]
 context = get_context("forkserver")
 of_gunicorn = ["gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
 context.set_forkserver_preload(["__main__", "app", "tests.warm", "flask.cli", *of_gunicorn])
@@ -23,9 +24,12 @@ context.set_forkserver_preload(["__main__", "app", "tests.warm", "flask.cli", *o
 class Forked:
     """A program in a fork, with the methods of `Popen` that the tests use."""
 
-    def __init__(self, words, folder, environment, stdout, stderr, listener=None):
-        """Run `gunicorn` or `flask`; both outputs are added to files. gunicorn gets a listening socket."""
-        arguments = ([str(word) for word in words], folder, environment, stdout, stderr, listener)
+    def __init__(self, words, folder, environment, stdout, stderr, listener=None, first=None):
+        """Run `gunicorn` or `flask`; both outputs are added to files. gunicorn gets a listening socket.
+
+        The fork calls `first` before it becomes the program.
+        """
+        arguments = ([str(word) for word in words], folder, environment, stdout, stderr, listener, first)
         self._process = context.Process(target=become, args=arguments, daemon=True)
         self._process.start()
         self.pid = self._process.pid
@@ -51,13 +55,13 @@ class Forked:
 
 
 @contextmanager
-def running(words, folder, environment):
+def running(words, folder, environment, first=None):
     """Run `gunicorn` or `flask` in a fork; its outputs can be read, and it is terminated at the end."""
     with tempfile.TemporaryDirectory() as home:
         pipes = [Path(home, name) for name in ("stdout", "stderr")]
         for pipe in pipes:
             os.mkfifo(pipe)
-        process = Forked(words, folder, environment, *pipes)
+        process = Forked(words, folder, environment, *pipes, first=first)
         process.stdout, process.stderr = map(open, pipes)
         with process.stdout, process.stderr:
             try:
@@ -67,12 +71,20 @@ def running(words, folder, environment):
                 process.wait(90)
 
 
+def as_no_root():
+    """Give up the capabilities by which root may open every file and folder."""
+    head, sets = (c_uint32 * 2)(0x20080522, 0), (c_uint32 * 6)()
+    assert LIBC.capget(head, sets) == 0
+    sets[0] &= ~0b110  # of those in effect: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+    assert LIBC.capset(head, sets) == 0
+
+
 def bounds(environment):
     """The variables that limits.py reads when it is imported."""
     return {name: text for name, text in environment.items() if name.startswith("BOUND_")}
 
 
-def become(words, folder, environment, stdout, stderr, listener):
+def become(words, folder, environment, stdout, stderr, listener, first):
     """Be the program from now on: what a start by the operating system would do."""
     end_with_parent()  # the fork server, which ends with the tests' process
     os.chdir(folder)
@@ -91,6 +103,8 @@ def become(words, folder, environment, stdout, stderr, listener):
     if listener:
         words += ["-b", f"fd://{listener.fileno()}"]
     sys.argv = words
+    if first:
+        first()
     if words[0] == "flask":
         from flask.cli import main  # imported before the fork; the tests' own process does not need it
     else:

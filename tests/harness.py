@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import requests
-from forks import Forked
+from forks import Forked, running
 from jsonschema_rs import Draft202012Validator
 from peewee import SqliteDatabase
 from playhouse.migrations import Runner
@@ -352,7 +352,7 @@ class Server:
     forks = False  # whether programs are forked, which the tests that need many of them do
     port = 0  # any, unless it shall start again where it was
 
-    def __init__(self, folder, *, under=(), **settings):
+    def __init__(self, folder, *, under=(), first=None, **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
@@ -362,6 +362,7 @@ class Server:
         }
         self.environment |= {"TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner", **settings}
         self.under = under  # the words of a command that runs gunicorn
+        self.first = first  # what a fork calls before it becomes a program
         self.process = None
         self.clients = []
         self.allow_bugs = False
@@ -391,7 +392,7 @@ class Server:
     def run_gunicorn(self, listener, arguments):
         if self.can_fork(self.environment):
             words = ["gunicorn", *arguments]
-            return Forked(words, ROOT, self.environment, self.log, self.log, listener)
+            return Forked(words, ROOT, self.environment, self.log, self.log, listener, self.first)
         with self.log.open("ab") as log:
             words = [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments]
             options = {"env": self.environment, "pass_fds": [listener.fileno()], "stdout": log, "stderr": log}
@@ -486,10 +487,9 @@ class Server:
             command = [BIN / words[0], *words[1:]]
             output = {"capture_output": True, "text": True, "timeout": 300}
             return subprocess.run(command, cwd=ROOT, env=environment, **output)
-        with TemporaryDirectory() as folder:
-            stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
-            code = Forked(words, ROOT, environment, stdout, stderr).wait(300)
-            return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
+        with running(words, ROOT, environment, self.first) as process:
+            stdout, stderr = process.stdout.read(), process.stderr.read()
+            return subprocess.CompletedProcess(words, process.wait(300), stdout, stderr)
 
 
 class InProcess(Session):
@@ -519,8 +519,9 @@ class InProcess(Session):
             )
         answered = []
         parts = self.server.app(environ, lambda *line: answered.append(line[:2]))
-        environ.pop("tasks.request").end()
         (status, headers), content = answered[0], b"".join(parts)
+        getattr(parts, "close", lambda: None)()
+        environ.pop("tasks.request").end()
         return int(status[:3]), status[4:], headers, content
 
 

@@ -3,12 +3,12 @@
 import os
 import shutil
 import sqlite3
-import subprocess
 from contextlib import closing
 
 import pytest
 from damage import delete, empty, make_another, make_newer, overwrite_the_middle, write_text
-from harness import BIN, PATIENCE, ROOT, Server, invoke, wait_until
+from forks import as_no_root, running
+from harness import PATIENCE, ROOT, Server, invoke, wait_until
 from test_database import refusal
 
 from database import db
@@ -69,11 +69,8 @@ def test_a_backup_overwrites_nothing_and_says_in_a_line_where_it_cannot_be(serve
     assert (names(copy), names(server.database)) == ({"Kept"}, {"Kept", "Later"})
     folder = server.folder / "locked"
     folder.mkdir(0o600)
-    without = "-dac_override,-dac_read_search"  # the capabilities by which root enters every folder
-    drop = ["setpriv", "--bounding-set", without] if os.geteuid() == 0 else []
-    command = [*drop, BIN / "flask", "--app", "app", "backup", folder / "copy.db"]
-    done = subprocess.run(command, cwd=ROOT, env=server.environment, capture_output=True, text=True)
-    refused(done, f"{folder / 'copy.db'}: Permission denied")
+    server.first = as_no_root
+    refused(server.flask("backup", folder / "copy.db"), f"{folder / 'copy.db'}: Permission denied")
 
 
 def test_restore_puts_a_backup_back_and_keeps_the_old_database(server, copy):
@@ -177,9 +174,9 @@ def test_a_backup_that_is_ended_leaves_nothing_behind(server):
     server.rows("CREATE TABLE much AS SELECT zeroblob(20000000)")
     folder = server.folder / "backups"
     folder.mkdir()
-    command = [BIN / "flask", "--app", "app", "backup", folder / "copy.db"]
-    process = subprocess.Popen(command, cwd=ROOT, env=server.environment)
-    wait_until(lambda: any(folder.iterdir()) or process.poll() is not None)
-    process.terminate()
-    assert process.wait(PATIENCE) in (0, 143)  # it may have been done already
+    words = ["flask", "--app", "app", "backup", folder / "copy.db"]
+    with running(words, ROOT, server.environment) as process:
+        wait_until(lambda: any(folder.iterdir()) or process.poll() is not None)
+        process.terminate()
+        assert process.wait(PATIENCE) in (0, 143)  # it may have been done already
     assert {file.name for file in folder.iterdir()} <= {"copy.db"}

@@ -2,9 +2,11 @@
 
 import os
 import re
+import resource
 import shutil
 import stat
 import subprocess
+from functools import partial
 from types import SimpleNamespace
 
 import click
@@ -277,9 +279,8 @@ def test_doctor_says_how_to_make_missing_indexes_and_to_replace_one_that_is_anot
 
 def on_a_full_disk(server, *words):
     """Return the command's output where no file may have more than a block."""
-    full = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", BIN / "flask", "--app", "app", *words]
-    environment = server.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # half of a module's would be written
-    done = subprocess.run(full, cwd=ROOT, env=environment, capture_output=True, text=True)
+    server.first = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (512, 512))
+    done = server.flask(*words)
     assert done.returncode == 1
     return done
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,8 @@ from pathlib import Path
 import pytest
 import requests
 from damage import cut_off, make_another, make_newer, write_text
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, invoke, tables, wait_until
+from forks import as_no_root
+from harness import OWNER_KEY, PATIENCE, Server, at_once, fault, invoke, tables, wait_until
 from older import Upgrade, content, older_database, table_names, texts, upgrade, versions
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
@@ -270,11 +270,9 @@ def test_a_file_that_may_only_be_read_is_refused_at_the_start_and_named_by_docto
         other.execute("DROP TABLE x")
         file = Path(f"{seeded.database}{end}")
         file.chmod(0o444)
-        if os.geteuid() == 0:  # who may write all files
-            seeded.under = ["setpriv", "--bounding-set=-dac_override"]
+        seeded.first = as_no_root
         assert "Permission denied; see who owns it and its folder" in refusal(seeded)
-        words = [*seeded.under, BIN / "flask", "--app", "app", "doctor"]
-        said = subprocess.run(words, cwd=ROOT, env=seeded.environment, capture_output=True, text=True).stdout
+        said = seeded.flask("doctor").stdout
         assert f"problem: {file}: the service may not write it; see who owns it\n" in said
 
 

@@ -5,6 +5,7 @@ import resource
 import select
 import threading
 import time
+from functools import partial
 
 import pytest
 import requests
@@ -130,7 +131,7 @@ def test_bodies_that_stop_coming_are_timed_out(strict, connect):
 
 def test_more_idle_connections_than_files_may_be_opened_end_no_worker(launch, connect):
     hard = 36
-    server = launch(under=["sh", "-c", f'ulimit -S -n 24 && ulimit -H -n {hard} && exec "$@"', "sh"])
+    server = launch(first=partial(resource.setrlimit, resource.RLIMIT_NOFILE, (24, hard)))
     before = server.children()
     for process in (server.process.pid, *before):  # the soft limit was raised to the hard one
         assert resource.prlimit(process, resource.RLIMIT_NOFILE) == (hard, hard)
