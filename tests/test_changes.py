@@ -6,6 +6,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
 from harness import NOBODY, ROOT, fault, invoke, wait_until
 from test_claims import claim
 from test_readme import block
@@ -152,6 +153,7 @@ class Writer:
         self.project, self.tasks = self.client.make_project(), []
 
 
+@pytest.mark.long
 def test_the_mirror_of_the_documentation_is_the_workspace_through_kills_and_a_restore(launch):
     server = launch("--workers", "2")
     owner = server.client()

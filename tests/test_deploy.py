@@ -145,6 +145,7 @@ def run(folder, *words, who="tasks"):
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_command_runs_as_the_service_does(wrapper):
     said = run(wrapper, "tasks", "init")
     assert 'The first owner is Ana "$(id)" & Lima <owner@example.com>.' in said
@@ -168,6 +169,7 @@ def test_the_command_runs_as_the_service_does(wrapper):
     assert "note: the newest backup in " in run(wrapper, "tasks", "doctor")
 
 
+@pytest.mark.long
 def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instructions):
     """As the image's user where this is root, who may become another one."""
     (user,) = (rest for word, rest in instructions if word == "USER")

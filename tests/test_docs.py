@@ -97,6 +97,7 @@ def test_the_import_prints_what_is_shown(server, tmp_path):
     assert subprocess.run(words, timeout=PATIENCE, **options).stdout == block("text", "new:", MOVING)
 
 
+@pytest.mark.long
 @needs_node
 def test_the_library_for_node_verifies_a_call_and_no_other(launch, receiver, tmp_path):
     entry = {"name": "mine", "url": receiver.url, "secret": "the secret"}

@@ -725,6 +725,7 @@ process.exit();
 """
 
 
+@pytest.mark.long
 @needs_node
 def test_the_client_in_typescript_connects_too(server, tmp_path):
     (tmp_path / "node_modules").symlink_to(npm_packages("@modelcontextprotocol/sdk@1.32.2"))
