@@ -33,7 +33,7 @@ from lists import task_page
 from meetings import Meeting, Whiteboard
 from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import figures
-from models import Comment, Project, Task, remove_member
+from models import Comment, Project, Task
 from outbox import Delivery, Webhook
 from schemas import API
 from settings import VERSION, SettingsError, config_file, load_settings, read_settings
@@ -454,7 +454,10 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.DeletedShown, role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> None:
     """Remove a member: revoke their keys and unassign their tasks. Their comments stay."""
-    announce(transaction, remove_member(transaction, id))
+    with Task.notices.handing_on(transaction, id):
+        Member.remove(transaction, id)
+    announce(transaction, Task.claims.given_up(transaction, id))
+    announce(transaction, Task.clear(transaction, Task.assignee, id))
 
 
 @api.post("/members/<id>/invitation")

@@ -861,14 +861,6 @@ Task.indexed("task_rank", "rank")
 Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
 
-def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
-    """Remove a member (`Member.remove`), and yield each task of the member, unassigned."""
-    with Task.notices.handing_on(transaction, id):
-        Member.remove(transaction, id)
-    yield from Task.claims.given_up(transaction, id)
-    yield from Task.clear(transaction, Task.assignee, id)
-
-
 def checkboxes(text: str | None) -> dict | None:
     """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none.
 

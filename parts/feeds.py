@@ -2,7 +2,7 @@
 
 import math
 import re
-from functools import cache, lru_cache, partial, reduce
+from functools import lru_cache, partial, reduce
 from operator import add
 from typing import Any, NamedTuple
 
@@ -100,6 +100,12 @@ class Changes:
         rows = rows.where(fn.LIKELIHOOD(rowid(Activity) > placeholder("position"), 0.001), Activity.is_shown)
         return rows.order_by(rowid(Activity)).limit(placeholder("most"))
 
+    @statement
+    def events(cls: Any):
+        """The events after `:seq`, oldest first."""
+        rows = Event.select(Event.id, Event.body).where(Event.seq > placeholder("seq"), Event.name != "ping")
+        return rows.order_by(Event.seq).limit(placeholder("most"))
+
 
 class Position(NamedTuple):
     """How far a client has followed the changes; its cursor consists of these ids."""
@@ -195,13 +201,6 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
     return changes
 
 
-@cache
-def later_events() -> Statement:
-    """Return the SELECT of the events after `:seq`, oldest first."""
-    events = Event.select(Event.id, Event.body).where(Event.seq > placeholder("seq"), Event.name != "ping")
-    return Statement(events.order_by(Event.seq).limit(placeholder("most")))
-
-
 def event_page(*, limit: int, after: str | None = None, since: str = "") -> Row:
     """Return the events `after` this one, or those `since` this time, oldest first.
 
@@ -210,7 +209,7 @@ def event_page(*, limit: int, after: str | None = None, since: str = "") -> Row:
     seq = Event.last_before.value(before=since) if since else 0
     if after is not None and (seq := Event.seq_of.value(id=after)) is None:
         raise Invalid(("after", "this event does not exist any more; leave it out to get the oldest"))
-    rows, left = later_events().some(seq=seq, most=limit + 1)
+    rows, left = Changes.events.some(seq=seq, most=limit + 1)
     next_after = rows[:limit][-1]["id"] if rows else after
     position = {"limit": limit, "has_more": left < 0 or len(rows) > limit, "next_after": next_after}
     return {"events": [row["body"] for row in rows[:limit]], "pagination": position}
