@@ -461,24 +461,15 @@ class Delivery(Entity):
         return cls.update(released).where(cls.is_pending, cls.leased_until.is_null(False))
 
     @statement
-    def newest_too_many(cls: Any):
-        """The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest."""
-        waiting = cls.select(cls.event).where(cls.of_webhook, cls.is_waiting)
-        return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
+    def drop_waiting(cls: Any):
+        """Delete up to `:most` deliveries that wait for a disabled webhook, the oldest first.
 
-    @statement
-    def delete_superfluous(cls: Any):
-        is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
-        return deletion_of_some(cls, cls.of_webhook & cls.is_waiting & is_superfluous, cls.event)
-
-    @classmethod
-    def drop_waiting(cls, webhook_id: str, before: str = "", *, most: int) -> int:
-        """Delete up to `most` deliveries that wait for a disabled webhook, the oldest first; return how many.
-
-        Those created before `before` are deleted, and all but the newest `MOST_WAITING`.
+        Those created before `:before` are deleted, and all but the newest `MOST_WAITING`.
         """
-        last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
-        return cls.delete_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
+        is_waiting = cls.of_webhook & cls.is_waiting
+        newest = cls.select(cls.event).where(is_waiting).order_by(cls.event.desc()).limit(1)
+        is_too_old = (cls.created_at < placeholder("before")) | (cls.event <= newest.offset(MOST_WAITING))
+        return deletion_of_some(cls, is_waiting & is_too_old, cls.event)
 
     @statement
     def delete_finished(cls: Any):

@@ -596,7 +596,8 @@ def prune_deliveries() -> None:
     before = now(-sending.delivery["keep_days"] * 86400)
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
-            log_deleted(webhook, in_steps(Delivery.drop_waiting, webhook_id=webhook["id"], before=before))
+            count = in_steps(Delivery.drop_waiting.run, webhook_id=webhook["id"], before=before)
+            log_deleted(webhook, count)
     in_steps(Delivery.delete_finished.run, before=before)
     in_steps(Event.delete_unused.run, before=before, last=Event.last_before.value(before=before))
     optimize()

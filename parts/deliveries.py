@@ -84,7 +84,8 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
-    log_deleted(configured(webhook_id), Delivery.drop_waiting(webhook_id, most=-1))
+    webhook = configured(webhook_id)
+    log_deleted(webhook, Delivery.drop_waiting.run(webhook_id=webhook_id, before="", most=-1))
     return Webhook.enable(transaction, webhook_id)
 
 

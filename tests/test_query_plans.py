@@ -84,7 +84,7 @@ READS = [
     (Webhook, "configured", "delivery_pending"),
     *((Webhook, "backlog", f"delivery_{status}") for status in ("pending", "waiting", "refused")),
     *((Delivery, name, "delivery_pending") for name in ("due", "oldest_in_progress", "is_left_for")),
-    *((Delivery, name, "delivery_waiting") for name in ("newest_too_many", "delete_superfluous")),
+    (Delivery, "drop_waiting", "delivery_waiting"),
     (Webhook, "resume", "delivery_waiting"),
     (Flow, "delete_ended", "flow_ended"),
     (Flow, "delete_idle", "flow_idle"),
