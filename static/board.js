@@ -1,9 +1,8 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { pressKey, SelectionBar, useMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
-import { announced, changeTasks, clearSelection, deleted, isKept, put, putAll } from "./changes.js";
-import { selectColumn, selectedTasks, selection, selectUpTo } from "./changes.js";
-import { toggleSelected, withSelected } from "./changes.js";
+import { announced, changeTasks, clearSelection, deleted, isKept, pressKey } from "./changes.js";
+import { put, putAll, selectColumn, selectedTasks, selection, SelectionBar } from "./changes.js";
+import { selectUpTo, toggleSelected, useMenu, withSelected } from "./changes.js";
 import { columns, doneSince, filteredFields, FILTERS, isBoardOf, isFiltered } from "./columns.js";
 import { isLate, loadBoard, orderOf, shownTask } from "./columns.js";
 import { draftChanges, drafts } from "./forms.js";

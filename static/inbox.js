@@ -1,6 +1,6 @@
 // The inbox: notifications of assignments, mentions, questions, answers, reviews and due dates.
-import { pressKey } from "./actions.js";
 import { get, post, serverTime } from "./api.js";
+import { pressKey } from "./changes.js";
 import { notifyFault } from "./notices.js";
 import { Avatar, button, Empty, Icon, Moment, TaskLink } from "./parts.js";
 import { showTab, stepAmong } from "./place.js";

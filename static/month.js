@@ -1,8 +1,7 @@
 // The calendar: tasks by due date, and meetings, of a month or week, yours or a project’s.
-import { pressKey, useMenu } from "./actions.js";
 import { get, serverTime } from "./api.js";
 import { Filter } from "./board.js";
-import { changeTasks, deleted, isKept } from "./changes.js";
+import { changeTasks, deleted, isKept, pressKey, useMenu } from "./changes.js";
 import { getTasks, isDone, isLate } from "./columns.js";
 import { notifyFault, useLoad } from "./notices.js";
 import { button, Icon, ProjectDot } from "./parts.js";

@@ -1,8 +1,7 @@
 // The page: signing in, the frame around the views, and the keyboard.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
-import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { Board } from "./board.js";
-import { clearSelection } from "./changes.js";
+import { CARD_KEYS, clearSelection, OWN_KEY } from "./changes.js";
 import { forgetBoard, loadBoard } from "./columns.js";
 import { Form } from "./forms.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
@@ -54,7 +53,7 @@ const SHORTCUTS = {
 };
 
 const RecordList = lazy("Records", () => import("./records.js"));
-const AgentList = lazy("Agents", () => import("./agents.js"));
+const AgentList = lazy("Agents", () => import("./records.js"));
 const ActivityList = lazy("Activity", () => import("./history.js"));
 const Calendar = lazy("Month", () => import("./month.js"));
 const Report = lazy("Week", () => import("./week.js"));

@@ -16,7 +16,7 @@ const [OPENED_MOST, FOUND_MOST] = [5, 10];
 const AROUND = 24; // characters
 const LABEL = "Tasks, projects, people, views, commands";
 
-export function markOf(id) {
+function markOf(id) {
   const [person, project] = [memberOf(id), projectOf(id)];
   if (STATUSES[id]) return html`<${Dot} status=${id} />`;
   if (PRIORITIES[id]) return html`<${Priority} of=${id} />`;
@@ -37,7 +37,7 @@ export const labelOption = ([label, text]) =>
  * with `multiple` the list of them. With `isNewAllowed` you can choose what you typed. The options in `found` follow,
  * whatever you type. `onChoose` gets the new value, `onDone` closes the list, and `draw` draws an option.
  */
-export function OptionList({ label, start = "", options, found: others = [], ...rest }) {
+function OptionList({ label, start = "", options, found: others = [], ...rest }) {
   const { value, multiple, isNewAllowed, onType, onChoose, onDone, draw = shownOption } = rest;
   const [typed, setTyped] = useState(start);
   const [moved, setMoved] = useState(null);

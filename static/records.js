@@ -1,8 +1,9 @@
-// Lists that you can add to and change: meetings, notes, people, keys, milestones, webhooks.
+// Lists that you can add to and change: meetings, notes, people, keys, milestones, webhooks; the agents.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { deleted, isKept, removeLater } from "./changes.js";
 import { getTasks } from "./columns.js";
 import { EVERY_PROJECT, Form } from "./forms.js";
+import { deletedActions, loadDeleted, Undo } from "./history.js";
 import { notify, notifyFault, useLoad } from "./notices.js";
 import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
@@ -11,10 +12,9 @@ import { html, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { link, useStore, viewLink } from "./store.js";
 import { Text } from "./texts.js";
-import { deletedActions, loadDeleted, Undo } from "./undo.js";
 import { capital, count, dayHeading, hoursOf, inWords } from "./words.js";
-import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
-import { isUsable, rights, session, useMilestones, workspace } from "./workspace.js";
+import { draftOf, isMe, isTeam, isUsable, loadStop, mayManage, memberName } from "./workspace.js";
+import { projectOf, rights, session, stopState, useMilestones, workspace } from "./workspace.js";
 
 const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
 const pill = (text, kind = "") => html`<span class="pill ${kind}">${text}</span>`;
@@ -445,4 +445,38 @@ export function Records({ of: name, project, onClose }) {
     ${[...groups].map(listOf)}
     ${dialogs}
   </div>`;
+}
+
+const { api, oauth } = document.documentElement.dataset;
+// A program that gets its key by OAuth needs the address as the server knows it.
+const ADDRESS = oauth ? `${oauth}/mcp` : new URL(api.replace(/api\/v1$/, "mcp"), location).href;
+const HEADER = oauth ? "" : ' --header "Authorization: Bearer KEY"';
+const server = { url: ADDRESS, ...(!oauth && { headers: { Authorization: "Bearer KEY" } }) };
+const CLIENTS = {
+  "Claude Code": `claude mcp add --scope user --transport http tasks ${ADDRESS}${HEADER}`,
+  "Cursor, in mcp.json": JSON.stringify({ mcpServers: { tasks: server } }),
+  "VS Code, in .vscode/mcp.json": JSON.stringify({
+    servers: { tasks: { type: "http", ...server } },
+  }),
+  Codex: `codex mcp add tasks --url ${ADDRESS}${oauth ? "" : " --bearer-token-env-var TASKS_KEY"}`,
+  "Gemini CLI": `gemini mcp add --scope user --transport http${HEADER} tasks ${ADDRESS}`,
+  ...(oauth && { "claude.ai and ChatGPT, as a connector": ADDRESS }),
+};
+const OF_KEYS = html`Each agent needs a member and a KEY of its own. Make both on the server: <code>tasks member add "Build agent" --agent</code>`;
+
+export function Agents() {
+  const { stop } = useStore(stopState);
+  const save = (fields) => post("/agents/stop", fields).then(loadStop);
+  const form = () => html`<details><summary>Stop all agents</summary>
+    <p class="dim">They can then only read, until an owner or admin lets them go on. They get your reason.</p>
+    <${Form} operation="stop_agents" names=${["reason"]} label="Stop all agents"
+      draft=${draftOf("a stop")} onSave=${save} /></details>`;
+  return html`<section class="stack" id="agents">
+    <h2>Agents</h2><${Records} of="agents" />
+    ${!stop && rights().isAdmin && form()}
+    <details><summary>Connect an agent</summary>
+    <p class="dim">${oauth ? "The agent opens this page, which asks you what it may do." : OF_KEYS}</p>
+    ${Object.entries(CLIENTS).map(([name, text]) => html`<p>${name}</p><${Copyable} label=${name} text=${text} />`)}
+    </details>
+  </section>`;
 }

@@ -1,7 +1,7 @@
 // The opened task: its fields, files, comments and history.
 import { changeTask, create, download, get, patch, post, serverTime } from "./api.js";
-import { CARD_KEYS, OWN_KEY } from "./actions.js";
-import { CHOICES, deleted, isKept, OPERATION, removeLater } from "./changes.js";
+import { CARD_KEYS, CHOICES, deleted, isKept, OPERATION, OWN_KEY } from "./changes.js";
+import { removeLater } from "./changes.js";
 import { filteredFields, shownTask } from "./columns.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { inbox, readOf } from "./inbox.js";

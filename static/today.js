@@ -1,9 +1,8 @@
 // What you have to do. Today: what waits for you, dealt with in place; an act is sent when it can no longer be undone.
 // My tasks: your open tasks in all projects, grouped by due date and in manual order within each group.
-import { pressKey, useMenu } from "./actions.js";
 import { changeTask, get, newKey, patch, post, serverTime } from "./api.js";
 import { Due, Facts } from "./board.js";
-import { changeTasks, deleted, isKept } from "./changes.js";
+import { changeTasks, deleted, isKept, pressKey, useMenu } from "./changes.js";
 import { ANSWER_MOST, getTasks, isLate, PAGE } from "./columns.js";
 import { Form } from "./forms.js";
 import { isNews, loadInbox } from "./inbox.js";
