@@ -61,7 +61,7 @@ export function Month({ onNewTask }) {
   });
   const isBusy = shown.place !== place.current;
   useEffect(() => {
-    if (!isBusy && document.activeElement === document.body) placesIn(day)[0]?.focus();
+    if (!isBusy && document.activeElement.matches("body, #title")) placesIn(day)[0]?.focus();
   }, [isBusy, day]);
   const inOrder = tasks.filter(isKept).toSorted((one, other) => isDone(one) - isDone(other));
   const tasksOn = Map.groupBy(inOrder, ({ due_date }) => dayOf(due_date));

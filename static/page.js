@@ -277,6 +277,7 @@ const VIEWS = {
 
 const isOffered = ([name, { isHidden }]) => !isHidden && !(name === "mine" && isClient());
 const shownViews = () => Object.entries(VIEWS).filter(isOffered);
+const ofAccount = () => ["account", "deleted", "webhooks"].filter(mayShow);
 const mayShow = (view) => Object.hasOwn(VIEWS, view) && (rights()[VIEWS[view].right] ?? true);
 const viewOf = ({ view = "" }) => (mayShow(view) ? view : "");
 
@@ -306,7 +307,7 @@ function Frame({ onHelp, onFind, onNewProject }) {
   useStore(workspace);
   const [anchor, setAnchor] = useState(null);
   const close = () => setAnchor(null);
-  const { isAdmin, isWriter } = rights();
+  const { isWriter } = rights();
   const view = viewOf(chosen);
   const viewLinkOf = ([name, { title }]) => {
     const isCurrent = name === view || (!name && view === "project");
@@ -315,9 +316,7 @@ function Frame({ onHelp, onFind, onNewProject }) {
       <${Icon} of=${name} />${title}${name === "inbox" && unread > 0 && news}</a>`;
   };
   const account = html`<p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "read-only"}</p>
-    <a href=${viewLink("account")} onClick=${close}>Your account</a>
-    ${isTeam() && html`<a href=${viewLink("deleted")} onClick=${close}>Recently deleted</a>`}
-    ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
+    ${ofAccount().map((name) => html`<a href=${viewLink(name)} onClick=${close}>${VIEWS[name].title}</a>`)}
     <a href=${docs}>The API</a>
     ${button("Keyboard shortcuts", onHelp, "")}
     ${button("Sign out", signOff, "")}`;
@@ -460,8 +459,6 @@ function Workspace() {
     ...(rights().isAdmin && { Invite: () => setDialog("members") }),
     ...(isTeam() && { "New meeting": () => setDialog("meetings") }),
     ...(isTeam() && { Agents: () => go({ view: "people", task: "" }) }),
-    "Your account": () => go({ view: "account", task: "" }),
-    ...(isTeam() && { "Recently deleted": () => go({ view: "deleted", task: "" }) }),
     "Keyboard shortcuts": help,
     "Sign out": signOff,
   };
@@ -482,7 +479,7 @@ function Workspace() {
     ${dialog.isTask && html`<${NewTask} due_date=${dialog.due_date} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
     ${["members", "meetings"].includes(dialog) && html`<${RecordList} of=${dialog} onClose=${close} />`}
-    ${dialog === "find" && html`<${Find} views=${shownViews()} ...${{ commands }} onClose=${close} />`}
+    ${dialog === "find" && html`<${Find} views=${[...shownViews(), ...ofAccount().map((name) => [name, VIEWS[name]])]} ...${{ commands }} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}
   </div>`;
 }

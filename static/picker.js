@@ -2,7 +2,7 @@
 import { get, serverTime } from "./api.js";
 import { notifyFault } from "./notices.js";
 import { Avatar, Dialog, Dot, Icon, Label, Popover, Priority, ProjectDot } from "./parts.js";
-import { openedTitles, placeAfter } from "./place.js";
+import { focusOn, openedTitles, placeAfter } from "./place.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./preact.js";
 import { link } from "./store.js";
 import { dayAfter, dayInWeek, dayMeant, dayOf, foldedText, hasWordWith } from "./words.js";
@@ -210,7 +210,11 @@ export function Find({ views, commands, onClose }) {
     ...(text ? activeMembers().map(personOption) : []),
     ...Object.keys(commands).map((words) => [words, words, "Command"]),
   ];
-  const choose = (value) => (commands[value] ? commands[value]() : (location.hash = value));
+  const choose = (value) => {
+    if (commands[value]) return commands[value]();
+    location.hash = value;
+    setTimeout(focusOn, 0, "title"); // after the dialog is closed; what had the focus may disappear
+  };
   return html`<${Dialog} title="Find" className="find" onClose=${onClose}>
     <${OptionList} label=${LABEL} value="" onType=${setTyped} onDone=${onClose} onChoose=${choose}
       ...${{ options }} found=${text ? found : []} />

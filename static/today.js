@@ -202,7 +202,7 @@ export function Today() {
   useEffect(() => {
     if (isEmpty)
       go({ view: "" }, { replace: true }); // the board shows the first steps
-    else if (document.activeElement === document.body) titles()[0]?.focus();
+    else if (document.activeElement.matches("body, #title")) titles()[0]?.focus();
   }, [isEmpty, !lists]);
   const isDone = (list, { id }) => done.some((act) => act.list === list && act.task.id === id);
   const rowOf = (entry) => html`<${TodayEntry} key=${entry.task.id} ...${{ entry }} />`;

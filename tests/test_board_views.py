@@ -197,6 +197,7 @@ def test_find_lists_tasks_comments_projects_people_views_and_commands(board, own
     board.keyboard.press("ArrowUp")
     board.keyboard.press("Enter")
     expect(board.get_by_role("heading", level=1)).to_have_text("Meetings")
+    expect(board.get_by_role("heading", level=1)).to_be_focused()
 
 
 def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner, server, project):
