@@ -48,7 +48,8 @@ def answer_list(current: Request) -> Response:
     page's header, so the size of a response never helps to guess what is in it (BREACH).
     """
     response = current.app.respond(current)
-    return pack(response) if "HTTP_X_REQUESTED_WITH" in current.environ else response
+    is_of_page = current.method == "GET" and "HTTP_X_REQUESTED_WITH" in current.environ
+    return pack(response) if is_of_page else response
 
 
 def pack(response: Response) -> Response:
