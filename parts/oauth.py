@@ -55,13 +55,7 @@ class OAuthError(Invalid):
 
     def __init__(self, error: str, text: str):
         super().__init__(("query", text))
-        self.error, self.text = error, text
-
-
-def outside_api(shown: ApiError) -> tuple[int, str, str]:
-    """Return the status, the code and the text of an error that the API does not report."""
-    error, text = getattr(shown, "error", shown.code), getattr(shown, "text", str(shown))
-    return 400 if isinstance(shown, OAuthError) else shown.status, error, text
+        self.error, self.args = error, (text,)
 
 
 def answer(current: Request) -> Response:
@@ -74,8 +68,9 @@ def answer(current: Request) -> Response:
             raise TooMany(verdict.seconds)
         return Response(to_json(view()), 201 if view is register_client else 200)
     except Exception as error:
-        status, code, text = outside_api(shown := as_api_error(error))
-        return Response(to_json({"error": code, "error_description": text}), status, shown.headers)
+        shown = as_api_error(error)
+        status, code = (400, shown.error) if isinstance(shown, OAuthError) else (shown.status, shown.code)
+        return Response(to_json({"error": code, "error_description": str(shown)}), status, shown.headers)
 
 
 def answer_agent(current: Request) -> Response:
@@ -224,8 +219,8 @@ def location(asked: Row, **said: str) -> str:
 
 def show_refusal(error: ApiError) -> Response:
     """Show why a program cannot be connected. The error is not sent to the program's address."""
-    status, _, text = outside_api(error)
-    return page("connect.html", status, error.headers, refused=text)
+    status = 400 if isinstance(error, OAuthError) else error.status
+    return page("connect.html", status, error.headers, refused=str(error))
 
 
 @views.get("/oauth/authorize")
