@@ -27,7 +27,6 @@ from wire import operation
 
 MOST = 1000  # changes that one call undoes,
 MOST_BYTES = 24 * 1024 * 1024  # and the size of what it handles, in about 2 s, in which others cannot write
-SHORTER = "undo a shorter period, the latest first"
 UNDONE = "already undone"
 # Fields without a column, with their present values: the tasks that block a task, also done ones.
 SETS: dict[str, Callable[[Row], list]] = {
@@ -74,7 +73,8 @@ class Undo:
         last = sorted(objects, key=lambda entries: (*LAST, entries[0]["entity"]).index(entries[0]["entity"]))
         for entry in (entry for entries in objects for entry in entries if entry["entity"] == "member"):
             reason = "members, roles, addresses, keys and links stay"
-            if key := ApiKey.stored_row.one(id=entry["changes"].get("api_key", [None, None])[1]):
+            key = ApiKey.stored_row.one(id=entry["changes"].get("api_key", [None, None])[1])
+            if key and not key["revoked_at"]:
                 reason = f"made the key {key['name']} ({key['prefix']}…): revoke it, if nobody needs it"
             self.leave(entry, reason, entry["changes"])
         for step, groups in ((self.restore, objects), (self.set_back, objects), (self.remove, last)):
@@ -87,7 +87,7 @@ class Undo:
         """Count the bytes of what comes, goes or is set back. Raises `Invalid`, which ends the whole undo."""
         self.bytes += size
         if self.bytes > MOST_BYTES:
-            raise Invalid(("since", f"includes over {MOST_BYTES >> 20} MiB of texts; {SHORTER}"))
+            raise Invalid(("since", f"must be later: the period has over {MOST_BYTES >> 20} MiB of texts"))
 
     def attempt(self, step: Callable[[], None]) -> ApiError | None:
         """Run a step and store its events; roll it back if it raises an error, and return that."""
@@ -326,7 +326,7 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
     if actor["role"] not in ADMINS and any(entry["actor_id"] != actor["id"] for entry in entries):
         raise Forbidden("you may undo what you did; an owner or admin undoes the rest")
     if len(entries) > MOST:
-        raise Invalid(("since", f"includes over {MOST} changes; {SHORTER}"))
+        raise Invalid(("since", f"must be later: the period has over {MOST} changes"))
     whom = entries[0]["key_id" if "key" in filters else "actor_id"] if entries else ""
     undo = Undo(transaction, entries, whom)
     undo.run()
