@@ -35,7 +35,6 @@ from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import figures
 from models import Comment, Project, Task
 from outbox import Delivery, Webhook
-from schemas import API
 from settings import VERSION, SettingsError, config_file, load_settings, read_settings
 from times import now
 from webhooks import Errand, announce, bodies, emit
@@ -97,7 +96,7 @@ READ_BY |= {"workspace.due_notice_hours": "inbox", "limits.tool_calls_per_minute
 READ_BY["oauth.enabled"] = "oauth"
 
 # The routes of the core and of its parts: of the API, and of everything else.
-api = Blueprint("api", __name__, url_prefix=API)
+api = Blueprint("api", __name__, url_prefix=schemas.API)
 pages = Blueprint("pages", __name__)
 
 

@@ -677,10 +677,7 @@ def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Ac
 
 
 STEP_FIELDS: Row = {"current_step": NonEmpty(allow_none=True), "state_json": AnyJSON()}
-BLOCKED_FIELDS: Row = {
-    "blocked_task_id": NonEmpty(allow_none=True),
-    "blocked_summary": NonEmpty(allow_none=True),
-}
+BLOCKED: Row = {"blocked_task_id": NonEmpty(allow_none=True), "blocked_summary": NonEmpty(allow_none=True)}
 ACTIONS: dict[str, Action] = {
     "create_flow": _action(
         create_flow,
@@ -697,10 +694,10 @@ ACTIONS: dict[str, Action] = {
     "find_latest_flow": _action(find_latest_flow, writes=False),
     "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
     "get_task_summary": _action(get_task_summary, writes=False, flow_id=NonEmpty(required=True)),
-    "set_waiting": _revision_action(waiting_columns, **STEP_FIELDS, wait_json=AnyJSON(), **BLOCKED_FIELDS),
+    "set_waiting": _revision_action(waiting_columns, **STEP_FIELDS, wait_json=AnyJSON(), **BLOCKED),
     "resume_flow": _revision_action(RESUMED, status=Choice(OPEN_STATUSES), **STEP_FIELDS),
     "finish_flow": _revision_action(FINISHED, "ended_at", state_json=AnyJSON()),
-    "fail_flow": _revision_action(FAILED, "ended_at", state_json=AnyJSON(), **BLOCKED_FIELDS),
+    "fail_flow": _revision_action(FAILED, "ended_at", state_json=AnyJSON(), **BLOCKED),
     "request_cancel": _revision_action(dict, "cancel_requested_at"),
     "cancel_flow": _action(cancel_flow, writes=True, flow_id=NonEmpty(required=True)),
     "run_task": Action(RunTask(), run_task, writes=True),

@@ -64,8 +64,8 @@ class Export:
             rows = rows_of(cells, self.columns, self.paths)
             self.file = {"rows": [*(self.of_todoist(rows) if program == "todoist" else rows)]}
 
-    def drop(self, what: str, example: str = "") -> None:
-        self.report.drop(what, self.line, example=example)
+    def drop(self, what: str, noun: str = "task", example: str = "") -> None:
+        self.report.drop(what, self.line, noun, example)
 
     def tasks(self) -> list[tuple[str, Row]]:
         """Return the tasks in the order of the program's lists, each with its name in a report."""
@@ -179,9 +179,7 @@ class Export:
                     place[name] = None
             key = caseless(place.get("name") or place.get("title") or "")
             if key in seen and kind == "project":
-                self.report.drop(
-                    "project with the name of another one, which gets its tasks", self.line, kind
-                )
+                self.drop("project with the name of another one, which gets its tasks", kind)
             elif key and key not in seen and len(place) > 1:
                 yield self.line, {"kind": kind} | place
             seen.add(key)
@@ -249,9 +247,7 @@ class Export:
     def choice(self, item: Row, name: str) -> tuple[str | None, str]:
         """Return the status or priority, or None, and the first word that has no meaning."""
         found = [str(text) for text, *_ in self.every(item, self.paths[name])]
-        words = [
-            self.words.get(name, {}).get(transfer.word_of(text), transfer.word_of(text)) for text in found
-        ]
+        words = [self.words.get(name, {}).get(word := transfer.word_of(text), word) for text in found]
         meanings = [word for word in words if word in transfer.CHOICES[name]]
         unknown = (text for text, word in zip(found, words, strict=True) if word and word not in meanings)
         return next(iter(meanings), None), next(unknown, "")
