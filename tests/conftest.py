@@ -7,6 +7,7 @@ import pytest
 
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
+from board import come_back, leave, load, reader  # noqa: E402
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Document, Local, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import Error, sync_playwright  # noqa: E402
 from watch import run_watched  # noqa: E402
@@ -92,6 +93,7 @@ def pytest_terminal_summary(terminalreporter, config):
 def pytest_runtest_makereport(item, call):
     """Where everything can be installed, a skipped test is a failure."""
     report = yield
+    item.has_failed = report.failed  # for `sign_in`
     if report.skipped and os.environ.get("SKIPS_FAIL") and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
     return report
@@ -234,65 +236,59 @@ def task(owner, project):
 
 
 @pytest.fixture(scope="module")
-def spare(browser, server):
-    """Tabs that a file's tests use one after another, each in a profile of its own; they keep its process."""
+def tabs(browser, server):
+    """The tabs that a file's tests have left, each in a profile of its own, with its key."""
     tabs = []
     yield tabs
-    for tab in tabs:
+    for tab, _ in tabs:
         tab.close()
 
 
-def make_new(tab, empty):
-    """Leave nothing of a test in its tab and profile, and return whether that can be.
-
-    The test's event handlers stay, and a clock that it has installed cannot be removed.
-    """
-    if tab.is_closed() or not tab.evaluate("String(performance.now).includes('[native code]')"):
-        return False
-    for other in tab.context.pages:
-        if other != tab:
-            other.close()
-    tab.unroute_all()
-    tab.context.set_offline(False)
-    tab.mouse.up()
-    tab.mouse.move(0, 0)
-    tab.goto(empty)  # of the same site, where what it has stored can be removed
-    tab.evaluate("() => { sessionStorage.clear(); localStorage.clear(); }")
-    tab.context.clear_cookies()
-    tab.context.clear_permissions()
-    tab.emulate_media(media="null", color_scheme="null", reduced_motion="reduce")
-    tab.set_viewport_size({"width": 1280, "height": 720})
-    devtools = tab.context.new_cdp_session(tab)
-    devtools.send("Page.resetNavigationHistory")
-    devtools.detach()
-    return True
-
-
 @pytest.fixture
-def sign_in(browse, server, spare):
-    """Open the page in a profile of its own, signed in with a key, and wait until all is shown."""
-    used = []
+def sign_in(request, browse, server, tabs):
+    """Open the page in a profile of its own, signed in with a key, and wait until all is shown.
 
-    def open_page(key=OWNER_KEY, address="", base=server.base, **options):
-        is_other = options or base != server.base
-        if is_other:
-            page = browse(refusals=True, own=True, **options)
+    It may be a tab that an earlier test has left: one with this key, or else one of another member, which is
+    loaded again. A test needs its `own` if it replaces what scripts find, such as the clock.
+    """
+    used = {}
+
+    def take(key):
+        """Take such a tab from `tabs`, or open one. Return whether the key is signed in there."""
+        same = [one for one in tabs if one[1] == key]
+        members = [one for one in tabs if OWNER_KEY not in (key, one[1])]
+        for found in [*same, *members][:1]:
+            tabs.remove(found)
+            return found[0], bool(same)
+        return browse(refusals=True, stays=True, reduced_motion="reduce"), False
+
+    def open_page(key=OWNER_KEY, address="", base=server.base, *, own=False, **options):
+        is_own = own or options or base != server.base
+        tab, is_signed_in = (browse(refusals=True, own=True, **options), False) if is_own else take(key)
+        if not is_own:
+            used[tab] = key, ""
+        if is_signed_in:
+            come_back(tab, address)
         else:
-            page = spare.pop() if spare else browse(refusals=True, stays=True, reduced_motion="reduce")
-            used.append(page)
-        answer = page.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
+            start(tab, key, base, address)
+        if not is_own:
+            used[tab] = key, reader(tab)
+        return tab
+
+    def start(tab, key, base, address):
+        tab.context.clear_cookies()
+        answer = tab.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
         assert answer.status == 201
-        with page.expect_response("**/changes?*"):  # as soon as all is shown it asks what has changed since
-            page.goto(f"{base}/{address}")
-        return page
+        with tab.expect_response("**/changes?*"):  # as soon as all is shown it asks what has changed since
+            load(tab, f"{base}/{address}")
 
     yield open_page
-    for tab in used:
+    for tab, (key, member) in used.items():
         try:
-            is_new = make_new(tab, f"{server.base}/static/icon.svg")
-        except Error:  # a test that failed may leave it in any state
-            is_new = False
-        spare.append(tab) if is_new else tab.close()
+            is_left = not request.node.has_failed and leave(tab, member)
+        except Error:  # it shows no page of ours
+            is_left = False
+        tabs.append((tab, key)) if is_left else tab.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 @pytest.fixture
 def phone(sign_in, owner, project):
-    """Open the board of a project with a few tasks on a phone, or a screen of another width."""
+    """Open the board of a project with a few tasks on a phone, or a screen of another size."""
 
     def open_page(width=375, height=812):
         for title in ("Walk", "Swim"):
@@ -43,25 +43,27 @@ def middle(place):
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-@pytest.mark.parametrize("width", [320, 375, 768])
-def test_the_views_are_in_a_bar_that_covers_nothing_and_all_else_is_in_a_sheet(phone, width):
-    page = phone(width, 640)
-    assert ui.card(page, "Walk").bounding_box()["y"] < 180
-    bar = page.get_by_role("navigation", name="Views")
-    top = bar.bounding_box()["y"]
-    view = page.locator("main").bounding_box()
-    assert 560 < view["y"] + view["height"] <= top
-    for name in ("Today", "My tasks", "Board", "Inbox"):
-        expect(bar.get_by_role("link", name=re.compile(f"^{name}"))).to_be_in_viewport(ratio=0.99)
-    add = page.get_by_role("button", name="New task")
-    expect(add).to_be_in_viewport(ratio=0.99)
-    assert add.bounding_box()["y"] > top
+def test_the_views_are_in_a_bar_that_covers_nothing_and_all_else_is_in_a_sheet(phone):
+    page = phone(320, 640)
+    bar, add = page.get_by_role("navigation", name="Views"), page.get_by_role("button", name="New task")
     sheet = page.get_by_role("complementary", name="Projects")
-    expect(sheet).not_to_be_visible()
+    for width in (320, 375, 768):
+        page.set_viewport_size({"width": width, "height": 640})
+        assert ui.card(page, "Walk").bounding_box()["y"] < 180
+        top = bar.bounding_box()["y"]
+        view = page.locator("main").bounding_box()
+        assert 560 < view["y"] + view["height"] <= top
+        for name in ("Today", "My tasks", "Board", "Inbox"):
+            expect(bar.get_by_role("link", name=re.compile(f"^{name}"))).to_be_in_viewport(ratio=0.99)
+        expect(add).to_be_in_viewport(ratio=0.99)
+        assert add.bounding_box()["y"] > top
+        expect(sheet).not_to_be_visible()
+        ui.press(bar, "More")
+        expect(sheet.get_by_role("link", name="Calendar")).to_be_in_viewport(ratio=0.99)
+        page.keyboard.press("Escape")
     ui.press(bar, "More")
-    expect(sheet.get_by_role("link", name="Calendar")).to_be_in_viewport(ratio=0.99)
     ui.check_page(page)
-    page.set_viewport_size({"width": width, "height": 640})
+    page.set_viewport_size({"width": 375, "height": 640})
     sheet.get_by_role("link", name=re.compile("^All projects")).click()
     expect(sheet).not_to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
