@@ -21,7 +21,7 @@ def test_admins_stop_all_agents_and_everybody_sees_why(sign_in, server, join):
         expect(band).to_contain_text("The keys leaked")
         one.set_viewport_size({"width": 320, "height": 740})
         expect(band).to_be_in_viewport(ratio=1)
-        ui.check_page(one)
+    ui.check_page(page)
     expect(hers.get_by_role("button", name="Let agents go on")).to_have_count(0)
     expect(hers.locator("summary", has_text="Stop all agents")).to_have_count(0)
     assert "Olga Owner has stopped all agents: The keys leaked" in refused(bot, "get_context")

@@ -3,6 +3,7 @@
 import re
 
 import board as ui
+import pytest
 from harness import wait_until
 from playwright.sync_api import expect
 
@@ -73,6 +74,7 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     assert listed() == order
 
 
+@pytest.mark.long
 def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     _, b, _ = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd"))
     ui.refresh(board, "Cyd")
@@ -84,6 +86,7 @@ def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
 
 
+@pytest.mark.long
 def test_a_card_stays_where_it_was_moved_when_a_load_ends_that_has_not_seen_that(board, owner, project):
     task = owner.make_task(project, title="Ada")
     ui.refresh(board, "Ada")
@@ -112,7 +115,6 @@ def test_labels_are_chosen_made_shown_and_filtered(board, owner, project):
     board.keyboard.press("Escape")
     expect(ui.choice(dialog, "Labels")).to_have_text("bugneeds thought")
     wait_until(lambda: ui.stored(owner, task)["labels"] == ["bug", "needs thought"])
-    ui.check_page(board)
     ui.press(dialog, "Close")
     expect(ui.card(board, "Labelled").locator(".label")).to_have_text(["bug", "needs thought"])
     ui.pick(board, "Label", "needs thought")
@@ -181,7 +183,6 @@ def test_the_details_of_a_card_are_planned_by_keys(board, owner, project, milest
     assert chosen == ["in_progress", "high", milestone["id"]]
     ui.press(ui.card(board, "Plan me"), "More for “Plan me”")
     expect(board.get_by_role("button", name="Open", exact=True)).to_be_focused()
-    ui.check_page(board)
     ui.press(board, "Status")
     ui.find(board, "Done")
     expect(ui.card(board, "Plan me", "Done")).to_be_visible()
@@ -328,6 +329,7 @@ def test_without_a_keyboard_a_card_is_put_elsewhere_by_its_menu(board, owner, pr
         expect(titles(board)).to_have_text(order)
 
 
+@pytest.mark.long
 def test_of_several_none_is_changed_if_somebody_has_changed_one(board, owner, project, milestone):
     ada, bob = (owner.make_task(project, title=title) for title in ("Ada", "Bob"))
     ui.refresh(board, "Bob")
@@ -352,6 +354,7 @@ def test_of_several_none_is_changed_if_somebody_has_changed_one(board, owner, pr
     expect(ui.fault(board)).to_contain_text(refused)
 
 
+@pytest.mark.long
 def test_more_cards_than_one_request_may_change_are_changed_and_put_back_together(board, owner, project):
     for number in range(101):
         owner.make_task(project, title=f"Task {number}")

@@ -4,16 +4,18 @@ import re
 import time
 
 import board as ui
+import pytest
 from harness import ROOT, add_old_comments, wait_until
 from playwright.sync_api import expect
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 MARKDOWN = "- one\n- **two**\n\n`code` [safe](https://example.com/) [unsafe](javascript:alert(1)) <b>raw</b>"
 
-# Drop or paste a file.
+# Drop or paste a file with these bytes, or with as many.
 GIVE = """(place, [kind, filename, content]) => {
     const [data, Kind] = [new DataTransfer(), kind === "drop" ? DragEvent : ClipboardEvent];
-    const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+    const decoded = () => Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+    const bytes = content > 0 ? new Uint8Array(content) : decoded();
     data.items.add(new File([bytes], filename, { type: "image/png" }));
     place.dispatchEvent(new Kind(kind, { bubbles: true, dataTransfer: data, clipboardData: data }));
 }"""
@@ -70,6 +72,7 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     assert "task=" not in board.url
 
 
+@pytest.mark.long
 def test_a_long_history_is_shown_in_steps_and_all_comments_at_once(board, server, owner, project):
     task = owner.make_task(project, title="Step 0")
     for step in range(1, 30):
@@ -170,6 +173,7 @@ def test_in_an_opened_task_only_what_was_done_there_is_undone(board, owner, proj
     expect(ui.card(board, "Moved", "To do")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
     task = owner.make_task(project, title="Talk")
     dialog = ui.opened(board, "Talk")
@@ -202,8 +206,7 @@ def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(b
     assert download.value.path().read_bytes() == content
     assert download.value.suggested_filename.startswith("Grüße")
     expect(dialog.get_by_label("Attach files")).to_have_value("")
-    film = {"name": "film.mov", "mimeType": "video/quicktime", "buffer": bytes(11_000_000)}
-    dialog.get_by_label("Attach files").set_input_files([film])
+    dialog.get_by_label("New comment").evaluate(GIVE, ["drop", "film.mov", 11_000_000])
     expect(ui.fault(board)).to_contain_text("film.mov was not attached. It is too large, with 11.0 MB.")
     ui.drop(board, "Remove other.txt")
     expect(dialog.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(1)
@@ -226,6 +229,7 @@ def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
         expect(text).to_contain_text("unsafe <b>raw</b>")
 
 
+@pytest.mark.long
 def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, project):
     hard = [
         ">" * 1200,
@@ -244,6 +248,7 @@ def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, p
     expect(dialog.locator(".comment .text")).to_have_text(hard)
 
 
+@pytest.mark.long
 def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(board, owner, project):
     document = (ROOT / "README.md").read_text() + "\n"
     prose = "**Prose**, and so on. " * 90
@@ -387,7 +392,7 @@ def test_of_an_opened_task_nothing_else_is_printed(board, owner, project):
 
 
 def test_a_task_is_deleted_with_what_was_typed_into_it(sign_in, owner, project):
-    board = sign_in(address=f"#project={project['id']}", color_scheme="light")  # whose clock stays
+    board = sign_in(address=f"#project={project['id']}", own=True)  # whose clock stays
     task = owner.make_task(project, title="Superfluous")
     dialog = ui.opened(board, "Superfluous")
     dialog.get_by_label("New comment").fill("Never mind")
@@ -412,6 +417,7 @@ def test_a_task_is_deleted_with_what_was_typed_into_it(sign_in, owner, project):
     assert board.evaluate("Object.keys(sessionStorage)") == ["reader"]
 
 
+@pytest.mark.long
 def test_a_deletion_is_sent_when_the_page_is_left_and_taken_back_if_refused(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Going", "Staying"))
     for title in ("Going", "Staying"):
@@ -426,6 +432,7 @@ def test_a_deletion_is_sent_when_the_page_is_left_and_taken_back_if_refused(boar
     wait_until(lambda: owner.get(f"/tasks/{task['id']}").status_code == 404)
 
 
+@pytest.mark.long
 def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missing(board, owner, project):
     late, quick = (owner.make_task(project, title=title) for title in ("Late", "Quick"))
     owner.data(owner.patch(f"/tasks/{late['id']}", {"status": "review"}))
@@ -508,7 +515,7 @@ def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, 
 
 
 def test_what_someone_else_does_is_shown_and_what_is_typed_stays(sign_in, owner, project):
-    board = sign_in(address=f"#project={project['id']}", color_scheme="light")  # whose clock stays
+    board = sign_in(address=f"#project={project['id']}", own=True)  # whose clock stays
     task, other = (owner.make_task(project, title=title) for title in ("Shared", "Doomed"))
     dialog = ui.opened(board, "Shared")
     text = dialog.get_by_label("New comment")
@@ -541,6 +548,7 @@ def test_what_someone_else_does_is_shown_and_what_is_typed_stays(sign_in, owner,
     expect(board.locator("#projects [aria-current=page]")).to_have_attribute("title", "0 of 2 done")
 
 
+@pytest.mark.long
 def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, join, project):
     task = owner.make_task(project, title="Ours", description="Old")
     ana = join(full_name="Ana Lima")
@@ -567,6 +575,7 @@ def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, j
         assert (saved["description"], saved["priority"]) == (mine, priority)
 
 
+@pytest.mark.long
 def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_meanwhile(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Contested", "Renamed"))
     ui.refresh(board, "Contested")
@@ -594,6 +603,7 @@ def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_mean
 # Without a network
 
 
+@pytest.mark.long
 def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board, owner, project):
     task = owner.make_task(project, title="Tunnel")
     dialog = ui.opened(board, "Tunnel")
@@ -623,6 +633,7 @@ def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board
     assert len(owner.read(f"/tasks/{task['id']}/comments")["comments"]) == 2
 
 
+@pytest.mark.long
 def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, project):
     owner.make_task(project, title="On the way")
     board.set_viewport_size({"width": 375, "height": 812})
@@ -638,6 +649,7 @@ def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, 
     expect(not_moved).to_be_visible()
 
 
+@pytest.mark.long
 def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     task = owner.make_task(project, title="Slow line")
     dialog = ui.opened(board, "Slow line")
@@ -675,6 +687,12 @@ def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     expect(ui.card(board, "Slow line")).not_to_contain_text("Not saved")
 
 
+IN_WORDS = """async (rules) => {
+    const { ruleInWords } = await import(new URL("repeat.js", document.scripts[0].src));
+    return rules.map((rule) => ruleInWords(rule, "2031-01-07"));
+}"""
+
+
 def test_a_rule_is_chosen_in_words_and_what_follows_is_linked(board, owner, project):
     dialog = ui.new_task(board)
     expect(ui.choice(dialog, "Repeats")).to_have_count(0)  # without a due date
@@ -694,18 +712,19 @@ def test_a_rule_is_chosen_in_words_and_what_follows_is_linked(board, owner, proj
     expect(ui.choice(dialog, "Due date")).to_have_text("21 Jan 2031")
     ui.press(ui.notice(board), "Undo")
     expect(ui.choice(dialog, "Due date")).to_have_text("7 Jan 2031")
-    for rule, words in {
+    in_words = {
         "FREQ=DAILY;INTERVAL=3": "Every 3 days",
         "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR": "Every weekday",
         "FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,TH": "Every second week on Monday and Thursday",
         "FREQ=MONTHLY": "Every month on the 7th",
         "FREQ=MONTHLY;INTERVAL=6;BYMONTHDAY=-1": "Every 6 months on the last day",
         "FREQ=YEARLY;UNTIL=20400101": "Every year on 7 January until 2040-01-01",
-    }.items():
-        owner.data(owner.patch(f"/tasks/{task['id']}/details", {"repeat": rule}))
-        ui.refresh(board)
-        expect(ui.choice(dialog, "Repeats")).to_have_text(words)
-    ui.check_page(board)
+    }
+    rules = [*in_words]
+    assert board.evaluate(IN_WORDS, rules) == [*in_words.values()]
+    owner.data(owner.patch(f"/tasks/{task['id']}/details", {"repeat": rules[-1]}))
+    ui.refresh(board)
+    expect(ui.choice(dialog, "Repeats")).to_have_text(in_words[rules[-1]])
     ui.pick(dialog, "Status", "Done")
     next_number = wait_until(lambda: ui.stored(owner, task)["next_number"])
     expect(dialog.get_by_role("link", name=f"#{next_number}")).to_be_visible()
