@@ -17,9 +17,9 @@ from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = ["clients", "board_page", "board_task", "docs", "board_order", "board_views", "board_records"]
-LONGEST += ["throwaway", "mail", "board_today", "oauth", "commands", "board_texts", "deploy", "formats"]
-LONGEST += ["database", "undo", "docs_page", "bad_input", "board_inbox", "changes", "retries", "transfer"]
-LONGEST += ["repeat", "board_clients", "client_projects", "startup", "slow_clients", "backup", "sweeper"]
+LONGEST += ["throwaway", "mail", "board_today", "oauth", "commands", "deploy", "formats"]
+LONGEST += ["database", "undo", "docs_page", "bad_input", "changes", "retries", "transfer"]
+LONGEST += ["repeat", "client_projects", "startup", "slow_clients", "backup", "sweeper"]
 LONGEST += ["readme", "serving", "secrets", "core", "config"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.

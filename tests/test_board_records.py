@@ -1,4 +1,4 @@
-"""The page's lists of people, keys, meetings, whiteboards, milestones and webhooks, and their forms."""
+"""The page's lists of people, agents, meetings, notes, milestones and webhooks, and their forms."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,10 @@ from urllib.parse import urlsplit
 
 import board as ui
 import requests
-from harness import PATIENCE
+from harness import OWNER_KEY, PATIENCE
 from playwright.sync_api import expect
+from test_brakes import give_back
+from test_tools import refused, use
 
 
 def open_form(page, button, name=None):
@@ -213,3 +215,183 @@ def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, recei
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/webhooks")):
         ui.show(page, "view=webhooks")
     expect(ui.fault(page)).to_contain_text("The server cannot be reached.")
+
+
+# Agents: what each one does, how they are stopped and connected, and what is stuck
+
+
+def test_admins_stop_all_agents_and_everybody_sees_why(sign_in, server, join):
+    bot, ana = server.agent("Bot of the stop"), join()
+    hers, page = sign_in(ana.key, "#view=people"), sign_in(address="#view=people")
+    page.locator("summary", has_text="Stop all agents").click()
+    page.get_by_label("Reason").fill("The keys leaked")
+    ui.press(page, "Stop all agents")
+    said = "Olga Owner stopped all agents"
+    for one in (page, hers):
+        ui.refresh(one)
+        band = one.get_by_role("status").filter(has_text=said)
+        expect(band).to_contain_text("The keys leaked")
+        one.set_viewport_size({"width": 320, "height": 740})
+        expect(band).to_be_in_viewport(ratio=1)
+    ui.check_page(page)
+    expect(hers.get_by_role("button", name="Let agents go on")).to_have_count(0)
+    expect(hers.locator("summary", has_text="Stop all agents")).to_have_count(0)
+    assert "Olga Owner has stopped all agents: The keys leaked" in refused(bot, "get_context")
+    ui.view(page, "Activity")
+    expect(page.locator("main")).to_contain_text(re.compile("stopped all agents *The keys leaked"))
+    page.reload()
+    ui.press(page, "Let agents go on")
+    expect(page.locator("main")).to_contain_text("Olga Owner ended the stop of all agents")
+    for one in (page, hers):
+        ui.refresh(one)
+        expect(one.get_by_role("status").filter(has_text=said)).to_have_count(0)
+    assert use(bot, "get_context")["you"].startswith("Bot of the stop")
+
+
+def test_each_agent_is_listed_with_what_it_holds_and_did_last_and_is_revoked(
+    sign_in, server, owner, project, join
+):
+    bot, ana = server.agent("Bot of the list"), join(full_name="Ana of the list")
+    task = owner.make_task(project, title="Build it")
+    give_back(bot, task)
+    use(bot, "claim_task", task_id=task["number"])
+    page = sign_in(address="#view=people")
+    row = page.locator("#agents").get_by_role("listitem").filter(has_text="Bot of the list")
+    expect(row.get_by_role("link")).to_have_text(f"#{task['number']} Build it, tried 1 time before")
+    expect(row).to_contain_text("moved Build it")
+    ui.check_page(page)
+    use(bot, "complete_task", task_id=task["number"])
+    ui.refresh(page)
+    expect(row.get_by_role("link")).to_have_count(0)
+    hers = sign_in(ana.key, "#view=people")  # who sees her own alone
+    expect(hers.locator("summary", has_text="Connect an agent")).to_be_visible()
+    expect(hers.locator("#agents").get_by_role("listitem")).to_have_count(0)
+    ui.drop(page, "Revoke: Bot of the list")
+    expect(row).to_have_count(0)
+    assert bot.get("/me").status_code == 401
+
+
+def test_the_lines_that_connect_an_agent_are_ready_to_copy(sign_in, server, launch, join):
+    page = sign_in(address="#view=people")
+    page.locator("summary", has_text="Connect an agent").click()
+    for name in ("Claude Code", "Cursor, in mcp.json", "VS Code, in .vscode/mcp.json", "Codex", "Gemini CLI"):
+        expect(page.get_by_label(name, exact=True)).to_have_value(re.compile(re.escape(f"{server.base}/mcp")))
+    ui.check_page(page)
+    base = "http://localhost:8000"  # not the address by which the test reaches it
+    other = launch(TASKS_OAUTH__ENABLED="true", TASKS_SERVER__BASE_URL=base)
+    page = sign_in(address="#view=people", base=other.base)
+    page.locator("summary", has_text="Connect an agent").click()
+    expect(page.get_by_label("claude.ai and ChatGPT, as a connector")).to_have_value(f"{base}/mcp")
+    command = f"claude mcp add --scope user --transport http tasks {base}/mcp"
+    expect(page.get_by_label("Claude Code")).to_have_value(command)
+    client = sign_in(join("client").key, "#view=people")
+    expect(client.get_by_role("heading", name="Team")).to_be_visible()
+    expect(client.locator("#agents")).to_have_count(0)
+
+
+def test_a_card_shows_that_agents_get_no_further(sign_in, owner, server, project):
+    bot, task = server.agent("Bot of the card"), owner.make_task(project, title="Too hard")
+    for _ in range(3):
+        give_back(bot, task)
+    page = sign_in(address=f"#project={project['id']}")
+    expect(ui.card(page, "Too hard")).to_contain_text("Stuck")
+    dialog = ui.opened(page, "Too hard")
+    expect(dialog).to_contain_text("Agents tried this 3 times without a result.")
+    ui.check_page(page)
+    owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Easier"}))
+    ui.refresh(page)
+    expect(ui.card(page, "Easier")).not_to_contain_text("Stuck")
+
+
+# The projects of a client, who sees nothing else
+
+
+def choose_project(page, form, name):
+    """Choose by typing; the picker of several stays open."""
+    ui.choice(form, "Sees").click()
+    page.get_by_role("option", name=name).click()
+    page.keyboard.press("Escape")
+
+
+def test_an_owner_says_which_projects_a_client_sees(sign_in, owner):
+    seen, other = owner.make_project(name="Zeppelin"), owner.make_project(name="Yonder")
+    page = sign_in(OWNER_KEY, "#view=people")
+    page.get_by_role("button", name="Invite").first.click()
+    form = page.locator("dialog, [role=dialog]").first
+    form.get_by_label("Name", exact=True).fill("Carla Client")
+    form.get_by_label("E-mail", exact=True).fill("carla@example.com")
+    expect(ui.choice(form, "Sees")).to_have_count(0)
+    ui.pick(form, "Role", "Client")
+    choose_project(page, form, "Zeppelin")
+    expect(ui.choice(form, "Sees")).to_have_text("Zeppelin")
+    expect(form).to_contain_text("This client sees the chosen projects")
+    form.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog", name="Invitation")).to_be_visible()
+    members = owner.read("/members")["members"]
+    (carla,) = [member for member in members if member["full_name"] == "Carla Client"]
+    assert carla["project_ids"] == [seen["id"]]
+    page.keyboard.press("Escape")
+    row = page.get_by_role("listitem").filter(has_text="Carla Client")
+    expect(row).to_contain_text("Zeppelin")
+    row.get_by_role("button", name="Edit").click()
+    choose_project(page, form, "All projects")
+    expect(ui.choice(form, "Sees")).to_have_text("All projects")
+    expect(form).to_contain_text("reads everything")
+    form.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert owner.read(f"/members/{carla['id']}")["project_ids"] is None
+    assert other["id"] not in str(carla)
+
+
+def test_the_choice_of_a_project_says_which_clients_will_read_the_task(sign_in, owner, join):
+    seen, other = owner.make_project(name="Atrium"), owner.make_project(name="Internal")
+    join("client", full_name="Rhea Reader", project_ids=[seen["id"]])
+    task = owner.make_task(other, title="Kept inside")
+    page = sign_in(OWNER_KEY, f"#task={task['number']}")
+    ui.choice(page.get_by_role("dialog"), "Project").click()
+    expect(page.get_by_role("option", name="Internal", exact=True)).to_be_visible()
+    warning = "Atrium (Rhea Reader can read its tasks, comments and files)"
+    page.get_by_role("option", name=warning, exact=True).click()
+    expect(ui.choice(page.get_by_role("dialog"), "Project")).to_have_text(warning)
+
+
+def test_the_page_of_such_a_client_has_its_projects_alone(sign_in, owner, join):
+    seen, other = owner.make_project(name="Nearby"), owner.make_project(name="Elsewhere")
+    client = join("client", full_name="Nora Near", project_ids=[seen["id"]])
+    owner.make_task(other, title="A task elsewhere", priority="urgent")
+    task, blocker = owner.make_task(seen, title="A task nearby"), owner.make_task(other, title="A blocker")
+    owner.data(owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": [blocker["number"]]}))
+    page = sign_in(client.key, "#view=all")
+    expect(page.get_by_text("A task nearby")).to_be_visible()
+    for text in ("A task elsewhere", "Elsewhere"):
+        expect(page.get_by_text(text)).to_have_count(0)
+    page = sign_in(client.key, f"#task={task['number']}")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Title", exact=True)).to_have_value("A task nearby")
+    dialog.get_by_text("History").click()
+    expect(dialog.locator(".entry")).to_have_text([re.compile("created")])
+    ui.check_page(page)
+
+
+def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owner, join):
+    kept, lost = owner.make_project(name="Kept"), owner.make_project(name="Lost")
+    client = join("client", full_name="Lea Less", project_ids=[kept["id"], lost["id"]])
+    for project in (kept, lost):
+        owner.make_task(project, title=f"A task of {project['name']}")
+    page = sign_in(client.key, "#view=all")
+    expect(page.get_by_text("A task of Lost")).to_be_visible()
+    with page.expect_navigation():
+        owner.data(owner.patch(f"/members/{client.member['id']}", {"project_ids": [kept["id"]]}))
+    expect(page.get_by_text("A task of Kept")).to_be_visible()
+    expect(page.get_by_text("A task of Lost")).to_have_count(0)
+
+
+def test_a_client_begins_with_the_board_unless_something_waits(sign_in, owner, join):
+    shown = owner.make_project(name="Shown")
+    task = owner.make_task(shown, title="Walk")
+    client = join("client", full_name="Wanda Waits", project_ids=[shown["id"]])
+    page = sign_in(client.key)
+    expect(ui.card(page, "Walk")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Views").get_by_role("link", name="My tasks")).to_have_count(0)
+    owner.make(f"/tasks/{task['id']}/comments", {"content": f"See @{client.member['full_name']}"})
+    expect(sign_in(client.key).get_by_role("heading", name="Mentions")).to_be_visible()
