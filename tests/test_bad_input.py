@@ -186,6 +186,7 @@ WRONG = {
     "GET /tasks/{task}/activity": HISTORY,
     "GET /tasks/{task}/comments": {"limit": [0, 501], "before": ["x"], "offset": [1]},
     "GET /projects": {"status": ["done"]},
+    "GET /deleted": {"limit": [0, 501], "before": ["x"]},
     "GET /inbox": {"wait": ["26", "1.5"]},
     "GET /events": {"after": ["evt_0"]},
     "GET /deliveries": {"status": ["lost"], "event": ["task.moved"], "webhook_id": ["x"], "limit": [0]}

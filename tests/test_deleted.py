@@ -73,7 +73,7 @@ def test_a_task_comes_back_with_all_that_belongs_to_it(server, owner, join, proj
     assert whole(owner, task) == before
     assert owner.read(f"/tasks/{task['id']}")["version"] == version + 1
     assert [one["number"] for one in owner.read(f"/tasks/{last['id']}")["blocked_by"]] == [task["number"]]
-    assert owner.read("/tasks", q="lodz two")["tasks"][0]["id"] == task["id"]
+    assert owner.read("/tasks", q="lodz two", label="design")["tasks"][0]["id"] == task["id"]
     history = owner.read(f"/tasks/{task['id']}/activity")["activity"]
     assert [one["action"] for one in history[:2]] == ["restored", "deleted"]
     assert row not in listed(owner)
@@ -103,6 +103,7 @@ def test_what_belongs_to_a_task_comes_back_alone_and_only_to_its_task(owner, joi
     restore(member, comment)
     restore(other, file)
     assert whole(owner, task) == before
+    assert owner.read("/tasks", q="yes", project_id=project["id"])["pagination"]["total"] == 1
 
 
 def test_a_project_comes_back_with_its_tasks_and_milestones(server, owner, project, join):
@@ -357,14 +358,18 @@ def test_after_thirty_days_it_is_deleted_for_good(launch_here):
     project = owner.make_project()
     tasks = [owner.make_task(project) for _ in range(2)]
     files = [attach(owner, task) for task in tasks]
+    for text in (SECRET, None):
+        owner.patch(f"/projects/{project['id']}", {"description": text})
     for task in tasks:
         owner.delete(f"/tasks/{task['id']}")
+    server.rows("UPDATE earlier SET activity_id = '0'")
     server.rows("UPDATE deleted SET deleted_at = '2026-01-01T00:00:00.000Z' WHERE id = ?", tasks[0]["id"])
     assert [row["id"] for row in listed(owner)] == [tasks[1]["id"]]
     fault(owner.post(f"/deleted/{tasks[0]['id']}/restore"), 404, "not_found")
     server.stop()
     server.start()
     wait_until(lambda: len(server.rows("SELECT 1 FROM deleted")) == 1)
+    wait_until(lambda: server.rows("SELECT 1 FROM earlier") == [])
     assert server.rows("SELECT attachment_id AS id FROM attachment_content") == [{"id": files[1]["id"]}]
 
 

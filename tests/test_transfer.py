@@ -127,6 +127,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch_here, t
     owner = server.client()
     kim = {"email": "kim@example.com", "full_name": "Kim", "role": "client", "project_ids": []}
     owner.make("/members/invite", kim)
+    owner.make("/members/invite", {"email": "other@example.com", "full_name": "Kim", "role": "member"})
     tried = run_import(server, tmp_path, CSV)
     assert tried.stdout.splitlines() == [
         "new: project Imported",
@@ -150,6 +151,8 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch_here, t
     again = run_import(server, tmp_path, CSV.replace("Draft", "Drafted"), "--apply")
     assert again.stdout.splitlines()[-1] == "1 new, 1 changed, 1 unchanged"
     assert owner.read("/tasks/1")["title"] == "Drafted"
+    two = run_import(server, tmp_path, "title,project,assignee\nWhose,Imported,Kim\n").stdout
+    assert two.startswith("dropped: assignee Kim, who is not a member (1 task)")
 
 
 def test_a_trial_takes_no_turn_nor_does_an_import_with_mistakes_whose_lines_it_names(launch, tmp_path):
