@@ -9,15 +9,13 @@ from typing import Any
 
 import click
 
-import models
 import settings
 import store
-import times
 from commands import cli, fetch_actor, in_database
 from database import Row
 from meetings import Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Comment, Milestone, Project, Task
+from models import PRIORITIES, STATUSES, Comment, Milestone, Project, Task, write
 from parts import attachments, resources
 from parts.inbox import Notice
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
@@ -247,7 +245,7 @@ class Demonstration:
 def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
     """Return the beginning of this day in UTC, in milliseconds."""
     midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
-    if midnight and midnight > times.epoch_ms():  # ids begin with their time, and new ones must be greater
+    if midnight and midnight > epoch_ms():  # ids begin with their time, and new ones must be greater
         raise click.BadParameter("must not be in the future", param=option)
     return midnight
 
@@ -270,9 +268,9 @@ def seed(tasks: int, seed: int, today: int | None) -> None:
     It contains people of every role, projects with milestones, tasks in every status with due dates around
     today, comments, past and upcoming meetings, whiteboards and attachments.
     """
-    if models.Project.listing():
+    if Project.listing():
         raise click.ClickException("the workspace already has projects; seed an empty one")
-    with models.write(fetch_actor(None)) as transaction:
+    with write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
     store.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"

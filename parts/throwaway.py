@@ -44,8 +44,6 @@ from commands import HOME, as_click_errors, cli, fetch_actor, make_link
 from database import EncodedJSON, Row, db
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
-from members import ApiKey, Member
-from models import Resource
 from outbox import Event, Result, Webhook
 from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
@@ -133,14 +131,14 @@ def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None
 
 def add_keys(transaction: members.Transaction) -> None:
     """Make the keys in `GIVEN` for the oldest member of each role; add a member to a role without one."""
-    newest_first = sorted(Member.everyone(), key=lambda member: member["id"], reverse=True)
+    newest_first = sorted(members.Member.everyone(), key=lambda member: member["id"], reverse=True)
     holders = {row["role"]: row for row in newest_first} | {"read": transaction.actor}
     for variable in GIVEN[2:]:
         name = variable.rpartition("_")[2].lower()
         fields = {"full_name": name.title(), "email": f"{name}@example.com", "role": name}
-        holder = holders.get(name) or Member.add(transaction, status=Member.ACTIVE, **fields)
+        holder = holders.get(name) or members.Member.add(transaction, status=members.Member.ACTIVE, **fields)
         more = {"name": name, "scope": "read" if name == "read" else "write"}
-        ApiKey.issue(transaction, holder["id"], key=os.environ[variable], **more)
+        members.ApiKey.issue(transaction, holder["id"], key=os.environ[variable], **more)
 
 
 def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
@@ -219,7 +217,7 @@ CLOCK_MOST = 36500 * 86400  # seconds that the clock can be ahead
 PUT_OFF = {"late": None, "out_of_order": 409}  # the status of the receiver: no answer, or a refusal
 # The tables that are compared, by the columns that name their rows, and the columns that are not shown.
 COMPARED = {"task": "title", "member": "full_name", "comment": "content", "attachment": "filename"}
-COMPARED |= {table.NOUN: table.TITLE for table in Resource.__subclasses__()}
+COMPARED |= {table.NOUN: table.TITLE for table in models.Resource.__subclasses__()}
 UNSTABLE = [*models.HIDDEN, "id|key_id|version|mentions|claimed_until|(?!starts|ends).*_at"]
 
 MATCH = 'a method and a path, such as "POST /api/v1/tasks", or a URL; * stands for any text'
@@ -391,7 +389,7 @@ class Throwaway:
         """Go back to the state of the start or of the baseline."""
         with closing(sqlite3.connect(start_of_throwaway())) as start, closing(db._connect()) as present:
             present.execute("PRAGMA synchronous = off")
-            ApiKey.used.clear()  # or the sweeper would write it after the reset
+            members.ApiKey.used.clear()  # or the sweeper would write it after the reset
             start.backup(present, sleep=0.005)  # in one transaction, like another process
         times.put_ahead(self.start_ahead)
         for limit in filter(None, (self.app.rate_limit, self.app.tool_limit, gateway.intake.rate_limit)):
