@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache, cached_property, partialmethod
+from functools import cache, cached_property, lru_cache, partialmethod
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import requests
-from forks import Forked, running
+from forks import Forked
 from jsonschema_rs import Draft202012Validator, Registry
 from peewee import SqliteDatabase
 from playhouse.migrations import Runner
@@ -39,9 +39,9 @@ from requests.utils import get_encoding_from_headers
 
 import startup
 from app import create_app, parts
-from database import PRAGMAS, Base, db
+from database import LOCK_SECONDS, PRAGMAS, Base, db
 from models import Task
-from settings import load_settings, resolve_webhooks
+from settings import config_file, load_settings, resolve_webhooks
 from store import MIGRATIONS, prepare
 
 parts()  # they declare tables, and servers are forks of this process
@@ -493,9 +493,10 @@ class Server:
             command = [BIN / words[0], *words[1:]]
             output = {"capture_output": True, "text": True, "timeout": 300}
             return subprocess.run(command, cwd=ROOT, env=environment, **output)
-        with running(words, ROOT, environment, self.first) as process:
-            stdout, stderr = process.stdout.read(), process.stderr.read()
-            return subprocess.CompletedProcess(words, process.wait(300), stdout, stderr)
+        with TemporaryDirectory() as folder:
+            stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+            code = Forked(words, ROOT, environment, stdout, stderr, first=self.first).wait(300)
+            return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
 
 
 class InProcess(Session):
@@ -567,11 +568,21 @@ class Local(Server):
         return 0
 
 
+@lru_cache(maxsize=8)
+def application(environment, settings):
+    """The application in this environment, with a configuration file of this content."""
+    return create_app()
+
+
 def invoke(server, *words, **environment):
     """Run a command on this server's database in this process, which takes a tenth of a program's time."""
-    with patch.dict(os.environ, server.environment | environment, clear=True):
-        result = create_app().test_cli_runner().invoke(args=[str(word) for word in words])
+    with patch.dict(os.environ, given := server.environment | environment, clear=True):
+        file = config_file()
+        app = application(frozenset(given.items()), file.read_bytes() if file.is_file() else None)
+        db.init(os.path.realpath(app.config["SERVER"]["database"]), timeout=LOCK_SECONDS)
+        result = app.test_cli_runner().invoke(args=[str(word) for word in words])
     db.disconnect()  # as the end of a program does
+    Local.selected = None  # a command may have set the time zone
     assert isinstance(result.exception, SystemExit | None), result.exception
     return result
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from damage import cut_off, delete, empty, make_newer, write_text
+from forks import running
 from harness import BIN, PATIENCE, ROOT, Server, invoke
 
 from app import create_app
@@ -278,21 +279,22 @@ def test_doctor_says_how_to_make_missing_indexes_and_to_replace_one_that_is_anot
 
 
 def on_a_full_disk(server, *words):
-    """Return the command's output where no file may have more than a block."""
-    server.first = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (512, 512))
-    done = server.flask(*words)
-    assert done.returncode == 1
-    return done
+    """Return what the command says on both outputs where no file may have more than a block."""
+    small = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (512, 512))
+    with running(["flask", "--app", "app", *words], ROOT, server.environment, small) as process:
+        said = process.stdout.read(), process.stderr.read()
+        assert process.wait(PATIENCE) == 1
+    return said
 
 
 def test_a_full_disk_is_named_by_each_command_and_doctor_advises_no_restore(made, tmp_path, monkeypatch):
     for server, command in ((new_home(tmp_path / "new"), "init"), (made, "seed")):
-        said = on_a_full_disk(server, command).stderr
+        _, said = on_a_full_disk(server, command)
         assert re.fullmatch("Error: .*; see that its disk has space\n", said)
-    done = on_a_full_disk(made, "doctor")
-    assert "problem: the database cannot be read (" in done.stdout
-    assert "; check the space on its disk, and your permissions" in done.stdout
-    assert "restore" not in done.stdout
+    said, _ = on_a_full_disk(made, "doctor")
+    assert "problem: the database cannot be read (" in said
+    assert "; check the space on its disk, and your permissions" in said
+    assert "restore" not in said
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**20))
     assert " has 1 MiB left; free some, or writes will fail\n" in says(made, "doctor", code=1)
 
