@@ -1,5 +1,6 @@
 """The command line, `flask --app app …` or `tasks …`: thin commands over the other modules."""
 
+import logging
 import os
 import platform
 import signal
@@ -118,6 +119,8 @@ def init() -> None:
     check_user()
     configured = check_webhooks(config)
     key = settings.bootstrap_key(config)
+    logging.basicConfig(format="%(message)s")
+    store.log.setLevel(logging.INFO)  # an upgrade names its copy and its steps
     with closing(store.lock_database(may_be_new=True)):
         create_database(configured)
         owner, made = bootstrap(config, key) or (None, "")

@@ -14,6 +14,7 @@ import pytest
 from damage import cut_off, delete, empty, make_newer, write_text
 from forks import running
 from harness import BIN, PATIENCE, ROOT, Server, invoke
+from older import older_database, versions
 
 from app import create_app
 
@@ -84,15 +85,17 @@ def test_every_command_has_help_and_is_in_its_page():
 
 
 def test_the_program_calls_itself_as_the_documentation_does(tmp_path):
-    environment = {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": str(tmp_path / "tasks.db")}
+    older_database(tmp_path / "old" / "tasks.db", versions()[-1], rows=0)
+    environment = {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": str(tmp_path / "old" / "tasks.db")}
     options = {"cwd": ROOT, "env": os.environ | environment, "capture_output": True, "text": True}
     printed = {}
     for words in (["member", "add", "--help"], ["init"], ["init"]):
         done = subprocess.run([BIN / "tasks", "--app", "app", *words], **options, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
-        printed[words[0]] = done.stdout
+        printed[words[0]] = printed.get(words[0], "") + done.stdout + done.stderr
     assert printed["member"].startswith("Usage: tasks member add ")
     assert "get a link:  tasks member link" in printed["init"]
+    assert re.search(r"The database is copied to .*\.before-0.*\n.* is upgraded by ", printed["init"])
 
 
 LINK = r"http://127\.0\.0\.1:8000/enroll/([\w-]{43})"
