@@ -42,7 +42,7 @@ class UploadedFile(fields.Field):
 
 
 uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
-BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
+UPLOADS_BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
 def read_upload() -> MultiDict:
@@ -70,7 +70,7 @@ def read_upload() -> MultiDict:
 
 
 UPLOAD = schemas.Strict.from_dict({"file": UploadedFile(required=True)})()
-OF_A_FORM: Row = {"reads": read_upload, "within": partial(slot, uploads, Unavailable, BUSY)}
+OF_A_FORM: Row = {"reads": read_upload, "within": partial(slot, uploads, Unavailable, UPLOADS_BUSY)}
 ATTACHMENTS = schemas.answer_with("AttachmentList", attachments=[schemas.AttachmentShown])
 
 

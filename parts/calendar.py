@@ -60,7 +60,7 @@ def calendar(member_id: str, config: Mapping[str, Any]) -> bytes:
         if meeting["starts_at"] > until or (meeting["ends_at"] or meeting["starts_at"]) < since:
             continue
         names = ("starts_at", "ends_at" if meeting["ends_at"] else "starts_at")
-        starts, ends = (_second(meeting[name]) for name in names)
+        starts, ends = (_whole_second(meeting[name]) for name in names)
         ends += timedelta(hours=ends == starts)  # calendars show nothing that has no duration
         times = [f"DTSTART:{starts:{CALENDAR_TIME}}", f"DTEND:{ends:{CALENDAR_TIME}}"]
         times.append(f"LOCATION:{_escaped(meeting['location'] or '')}")
@@ -73,7 +73,7 @@ def calendar(member_id: str, config: Mapping[str, Any]) -> bytes:
 
 def _entry(row: Row, link: str, text: str, *more: str) -> list[str]:
     """Return the lines of an entry. The description repeats the link, since some calendars show no other."""
-    made, changed = _second(row["created_at"]), _second(row["updated_at"])
+    made, changed = _whole_second(row["created_at"]), _whole_second(row["updated_at"])
     named = [f"UID:{row['id']}", f"SUMMARY:{_escaped(row['title'])}", f"URL:{link}"]
     named += [f"DTSTAMP:{changed:{CALENDAR_TIME}}", f"LAST-MODIFIED:{changed:{CALENDAR_TIME}}"]
     named.append(f"SEQUENCE:{(changed - made) // timedelta(seconds=1)}")
@@ -81,7 +81,7 @@ def _entry(row: Row, link: str, text: str, *more: str) -> list[str]:
     return ["BEGIN:VEVENT", *named, f"DESCRIPTION:{described}", *more, "END:VEVENT"]
 
 
-def _second(time: str) -> datetime:
+def _whole_second(time: str) -> datetime:
     return datetime.fromisoformat(time[:19])
 
 

@@ -199,7 +199,7 @@ def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
         spec.components.schema(name, {"type": "string", "enum": list(values)})
     for error in errors_by_status().values():
         response = {"description": error.reason, "content": _json(_ref("ErrorAnswer"))}
-        spec.components.response(_name(error), response)
+        spec.components.response(_error_name(error), response)
     for endpoint in sorted(endpoints, key=lambda endpoint: ([*TAGS].index(endpoint.tag), endpoint.path)):
         spec.path(endpoint.path, operations={endpoint.method.lower(): _operation(converter, endpoint)})
     spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
@@ -243,7 +243,7 @@ def _refer_to_enumeration(_: Any, field: Any, ret: dict[str, Any]) -> dict[str, 
     return {"anyOf": [_ref(name), {"type": "null"}]} if field.allow_none else _ref(name)
 
 
-def _name(error: type[ApiError]) -> str:
+def _error_name(error: type[ApiError]) -> str:
     return error.title or _camel(error.code)
 
 
@@ -371,7 +371,7 @@ def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
         statuses |= {400, 408, 413, 415}
     if "{" in endpoint.path:
         statuses.add(404)
-    return responses | {str(status): _name(by_status[status]) for status in sorted(statuses)}
+    return responses | {str(status): _error_name(by_status[status]) for status in sorted(statuses)}
 
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[schemas.Shown] | None]]] = {

@@ -36,7 +36,7 @@ SETS: dict[str, Callable[[Row], list]] = {
 SENT = "Notifications, mail and events that were sent are not taken back."
 LAST = ("task", "comment", "meeting", "whiteboard", "milestone", "project")  # the order of deletions
 REMOVERS = {Milestone: resources.remove_milestone, Meeting: resources.remove_meeting}
-CHANGED = [*columns(Activity, "changes"), fn.JSON(Activity.changes).alias("changes")]
+WITH_CHANGES = [*columns(Activity, "changes"), fn.JSON(Activity.changes).alias("changes")]
 
 
 class Undo:
@@ -57,7 +57,7 @@ class Undo:
         objects = {entry["task_id"] or entry["entity_id"] for entry in entries}
         is_of = Activity.task_id.in_(each("objects")) & Activity.is_hidden.is_null()
         is_of |= Activity.task_id.is_null() & Activity.entity_id.in_(each("objects"))
-        rows = Activity.select(*CHANGED, Member.full_name).join(Member, on=(Activity.actor == Member.id))
+        rows = Activity.select(*WITH_CHANGES, Member.full_name).join(Member, on=(Activity.actor == Member.id))
         rows = rows.where(is_of, Activity.id.not_in(each("ids")), Activity.id > placeholder("first"))
         named = {"objects": [*objects], "ids": self.ids, "first": min(self.ids, default="")}
         later = Statement(rows.order_by(Activity.id.desc())).all(**named)
@@ -320,7 +320,7 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
         filters["before_id"] = first_id(until, 60)
     # Hidden activity counts only for milestones: the activity of their project does not contain their ids.
     counts = Activity.is_hidden.is_null() | (Activity.entity == "milestone")
-    rows = Activity.select(*CHANGED).where(counts, *(ACTIVITY_FILTERS[name] for name in filters))
+    rows = Activity.select(*WITH_CHANGES).where(counts, *(ACTIVITY_FILTERS[name] for name in filters))
     entries = Statement(rows.order_by(Activity.id.desc()).limit(MOST + 1)).all(**filters)
     actor = transaction.actor
     if actor["role"] not in ADMINS and any(entry["actor_id"] != actor["id"] for entry in entries):
