@@ -352,8 +352,8 @@ def test_what_was_deleted_is_listed_page_by_page(owner, project):
     assert [row["id"] for row in page["deleted"]] == [tasks[0]["id"]]
 
 
-def test_after_thirty_days_it_is_deleted_for_good(launch_here):
-    server = launch_here()
+def test_after_thirty_days_it_is_deleted_for_good(launch):
+    server = launch()
     owner = server.client()
     project = owner.make_project()
     tasks = [owner.make_task(project) for _ in range(2)]
@@ -362,7 +362,7 @@ def test_after_thirty_days_it_is_deleted_for_good(launch_here):
         owner.patch(f"/projects/{project['id']}", {"description": text})
     for task in tasks:
         owner.delete(f"/tasks/{task['id']}")
-    server.rows("UPDATE earlier SET activity_id = '0'")
+    server.rows("UPDATE earlier SET activity_id = '00' || substr(activity_id, 3)")
     server.rows("UPDATE deleted SET deleted_at = '2026-01-01T00:00:00.000Z' WHERE id = ?", tasks[0]["id"])
     assert [row["id"] for row in listed(owner)] == [tasks[1]["id"]]
     fault(owner.post(f"/deleted/{tasks[0]['id']}/restore"), 404, "not_found")
@@ -460,10 +460,11 @@ def test_a_restore_that_is_killed_brings_back_all_or_nothing(launch):
     assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 300
 
 
-def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted(
-    server, owner, join, project
-):
-    client = join("client", project_ids=[project["id"]])
+def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted(launch):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    client = server.join("client", project_ids=[project["id"]])
     task = owner.make_task(project, title="Seen")
     owner.make(f"/tasks/{task['id']}/comments", {"content": "Yes."})
     mirror = Mirror(server, client.key)
