@@ -30,24 +30,24 @@ from parts.page import page
 from times import first_id, now, seconds_since
 from wire import Request, Response, as_api_error, operation, request
 
-views = Blueprint("oauth", __name__)  # with the name `api`, the document would show its schemas to all
+connections = Blueprint("oauth", __name__)  # with the name `api`, the document would show its schemas to all
 AT_MCP, FOR_CODE = "mcp:", "code:"  # the audience of a program's key, and of a key that waits for its code
 CODE_SECONDS = 60.0
 OFFERED = SCOPES[:2]  # no program gets more than the scope `agent`
 # A program on the person's own computer chooses its port when it starts (RFC 8252, 7.3).
 LOOPBACK = re.compile(r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(/[\w./~%-]*)?", re.A)
 VERIFIER, CHALLENGE = re.compile(r"[A-Za-z0-9._~-]{43,128}"), re.compile(r"[A-Za-z0-9_-]{43}")
-MAX_ID, MAX_NAME = 2000, 40  # characters of a client's id, which is a part of an address, and of its name
+MAX_CLIENT_ID, MAX_CLIENT_NAME = 2000, 40  # characters; a client's id is a part of an address
 
 calls = limits.RateLimit(60, 60)  # POST requests of programs, by client address
 
 
 def register(app: Any) -> None:
     if app.config["OAUTH"]["enabled"]:
-        app.register_blueprint(views)
-        app.answers |= dict.fromkeys(ANSWERS, ("oauth", answer))
-        app.answers |= dict.fromkeys(tools.PATHS, ("tools", answer_agent))
-        app.error_pages["/oauth/authorize"] = show_refusal
+        app.register_blueprint(connections)
+        app.answers |= dict.fromkeys(ANSWERS, ("oauth", answer_program))
+        app.answers |= dict.fromkeys(tools.PATHS, ("tools", answer_at_mcp))
+        app.error_pages["/oauth/authorize"] = refuse_connection
 
 
 class OAuthError(Invalid):
@@ -58,7 +58,7 @@ class OAuthError(Invalid):
         self.error, self.args = error, (text,)
 
 
-def answer(current: Request) -> Response:
+def answer_program(current: Request) -> Response:
     """Answer a program. All errors have the form of OAuth."""
     method, view = ANSWERS[current.path]
     try:
@@ -73,7 +73,7 @@ def answer(current: Request) -> Response:
         return Response(to_json({"error": code, "error_description": str(shown)}), status, shown.headers)
 
 
-def answer_agent(current: Request) -> Response:
+def answer_at_mcp(current: Request) -> Response:
     """Answer an agent. Its key may be a program's, and a 401 says how a program gets one."""
     key = current.headers.get("Authorization", "").partition(" ")[2].strip()
     if key.startswith(OAUTH_PREFIX):
@@ -148,7 +148,7 @@ def load_client(said: Any) -> tuple[str, list[str]]:
     """
     client = Registration().load(said)
     name = "".join(filter(str.isprintable, client["client_name"] or "")).strip()
-    return name[:MAX_NAME] or "A program", client["redirect_uris"]
+    return name[:MAX_CLIENT_NAME] or "A program", client["redirect_uris"]
 
 
 def allowed(uri: str) -> str | None:
@@ -166,7 +166,7 @@ def register_client() -> Row:
         raise OAuthError("invalid_client_metadata", f"the registration is not valid: {error}") from error
     uris = [uri for uri in uris if allowed(uri)]  # Cursor registers three, and uses one of them
     id = base64url(to_json([name, list(dict.fromkeys(map(allowed, uris)))]))
-    if not uris or len(id) > MAX_ID:
+    if not uris or len(id) > MAX_CLIENT_ID:
         problem = "no address is on the person's own computer or in the setting oauth.callbacks"
         raise OAuthError("invalid_redirect_uri", "the addresses are too long" if uris else problem)
     client = {"client_id": id, "client_name": name, "redirect_uris": uris, "response_types": ["code"]}
@@ -217,13 +217,13 @@ def location(asked: Row, **said: str) -> str:
     return f"{asked['redirect_uri']}?{urlencode(said | {'iss': base_url()})}"
 
 
-def show_refusal(error: ApiError) -> Response:
+def refuse_connection(error: ApiError) -> Response:
     """Show why a program cannot be connected. The error is not sent to the program's address."""
     status = 400 if isinstance(error, OAuthError) else error.status
     return page("connect.html", status, error.headers, refused=str(error))
 
 
-@views.get("/oauth/authorize")
+@connections.get("/oauth/authorize")
 @operation(reads="nothing", role=None)
 def show_connection() -> Response:
     """Show the page on which a member allows a program to use /mcp. Its script finds the member."""
@@ -241,7 +241,7 @@ class ConnectionInput(schemas.Strict):
 ConnectionShown = schemas.answer_with("Connection", secret=True, location=str)
 
 
-@views.post(f"{schemas.API}/connections")
+@connections.post(f"{schemas.API}/connections")
 @operation(ConnectionInput(), ConnectionShown, status=201)
 def connect(transaction: Transaction, query: str, scope: str, **holder: Any) -> Row:
     """Allow a program what /oauth/authorize shows. The response has the address to go to, with the code."""

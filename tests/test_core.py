@@ -190,3 +190,13 @@ def test_the_line_of_a_part_names_the_parts_that_it_imports():
 def test_no_module_of_the_core_imports_a_part():
     for file in ROOT.glob("*.py"):
         assert not re.search(r"^\s*(from|import) parts\b", file.read_text(), re.M), file.name
+
+
+def test_no_two_modules_define_the_same_name():
+    files = [file for file in (*ROOT.glob("*.py"), *ROOT.glob("parts/*.py")) if "." not in file.stem]
+    names = [
+        name
+        for file in files
+        for name in {*re.findall(r"(?m)^(?:def |class )?([A-Za-z]\w*)\b(?=[(:]| [=:])", file.read_text())}
+    ]
+    assert {name for name in names if names.count(name) > 1} == {"log", "register"}
