@@ -26,7 +26,7 @@ import schemas
 import strictjson
 from limits import bound
 
-VERSION = "1.3.0"  # of the program
+VERSION = "1.4.0"  # of the program
 
 # Reading --------------------------------------------------------------------------------------
 
