@@ -239,14 +239,6 @@ def come_back(tab, address):
     expect(tab.locator("main [aria-busy=true]")).to_have_count(0)
 
 
-def load(tab, url):
-    """Load the page, again if the tab shows it: another document in between would cost twice as much."""
-    if tab.url == "about:blank":
-        tab.goto(url)
-    else:
-        tab.evaluate("url => { history.replaceState(null, '', url); location.reload(); }", url)
-
-
 def enter(page, key):
     """Sign in on the page at / with this key, when the last attempt was answered."""
     expect(page.locator(".entrance details form")).not_to_have_attribute("aria-busy", "true")

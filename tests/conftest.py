@@ -7,7 +7,7 @@ import pytest
 
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
-from board import come_back, leave, load, reader  # noqa: E402
+from board import come_back, leave, reader  # noqa: E402
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Document, Local, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import Error, sync_playwright  # noqa: E402
 from watch import run_watched  # noqa: E402
@@ -279,8 +279,9 @@ def sign_in(request, browse, server, tabs):
         tab.context.clear_cookies()
         answer = tab.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
         assert answer.status == 201
+        tab.goto("about:blank")  # where nothing asks any longer for what the next page waits for
         with tab.expect_response("**/changes?*"):  # as soon as all is shown it asks what has changed since
-            load(tab, f"{base}/{address}")
+            tab.goto(f"{base}/{address}")
 
     yield open_page
     for tab, (key, member) in used.items():
