@@ -153,6 +153,9 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch_here, t
     assert owner.read("/tasks/1")["title"] == "Drafted"
     two = run_import(server, tmp_path, "title,project,assignee\nWhose,Imported,Kim\n").stdout
     assert two.startswith("dropped: assignee Kim, who is not a member (1 task)")
+    (tmp_path / "named.jsonl").write_text('{"kind": "project", "name": "Imported", "description": "Known"}\n')
+    assert "changed: project Imported" in invoke(server, "import", tmp_path / "named.jsonl", "--apply").stdout
+    assert [project["description"] for project in owner.read("/projects")["projects"]] == ["Known"]
 
 
 def test_a_trial_takes_no_turn_nor_does_an_import_with_mistakes_whose_lines_it_names(launch, tmp_path):
