@@ -6,7 +6,7 @@ Most of the time of a start goes into imports, and the tests start some hundred 
 import os
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_uint32
 from multiprocessing import get_context
 from pathlib import Path
@@ -45,7 +45,8 @@ class Forked:
 
     def send_signal(self, how):
         if self.poll() is None:
-            os.kill(self.pid, how)
+            with suppress(ProcessLookupError):  # it has ended, and the fork server has not said so yet
+                os.kill(self.pid, how)
 
     def terminate(self):
         self.send_signal(SIGTERM)

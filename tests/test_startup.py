@@ -150,7 +150,7 @@ import app, io, sys, wire
 def get_name(id):
     "Return nothing."
 
-environ = {"REQUEST_METHOD": "GET", "PATH_INFO": f"{app.API}/members/x/name", "wsgi.input": io.BytesIO()}
+environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/api/v1/members/x/name", "wsgi.input": io.BytesIO()}
 environ |= {"wsgi.url_scheme": "http", "SERVER_NAME": "x", "SERVER_PORT": "80"}
 b"".join(app.create_app()(environ, lambda status, headers: print(status)))
 """

@@ -504,7 +504,8 @@ def test_receivers_and_followers_agree_after_an_undo(launch):
     ]
 
 
-def test_a_run_with_long_texts_takes_little_memory_and_has_at_most_24_mib(launch):
+@pytest.mark.long
+def test_a_run_with_long_texts_takes_little_memory(launch):
     server = launch()
     owner = server.client()
     robot = server.client(make_key(owner)["api_key"])
@@ -526,20 +527,30 @@ def test_a_run_with_long_texts_takes_little_memory_and_has_at_most_24_mib(launch
     assert peak() - before < 60  # MiB
     assert owner.read(f"/tasks/{tasks[0]['id']}")["description"] == texts[0]
 
+
+def test_an_undo_of_more_than_24_mib_of_texts_is_refused(server, owner, project, monkeypatch):
+    monkeypatch.setattr("parts.undo.MOST_BYTES", 24 * 1024)
+
     def refused(since, path):
         for dry_run in (True, False):
             body = {"since": since, "actor_id": owner.member["id"], "dry_run": dry_run}
             message = fault(owner.post("/activity/undo", body), 422, "validation_error", "since")["message"]
-            assert message == "since: must be later: the period has over 24 MiB of texts"
+            assert message == "since: must be later: the period has over 0 MiB of texts"
             fault(owner.get(path), 404, "not_found")
 
+    texts = ["x" * 2000, "y" * 2000]
+    tasks = [owner.make_task(project, description=texts[0]) for _ in range(10)]
     since = begun(owner)
-    for _ in range(70):
-        robot.make_task(project, description=texts[0])
-    robot.delete(f"/tasks/{tasks[0]['id']}")
-    for task in tasks[1:45]:
-        robot.patch(f"/tasks/{task['id']}/details", {"description": texts[1]})
+    for _ in range(3):
+        owner.make_task(project, description=texts[0])
+    owner.delete(f"/tasks/{tasks[0]['id']}")
+    for task in tasks[1:]:
+        owner.patch(f"/tasks/{task['id']}/details", {"description": texts[1]})
     refused(since, f"/tasks/{tasks[0]['id']}")
+    since = begun(owner)
+    for _ in range(5):
+        owner.make_task(project, description=texts[0])
+    assert len(undo(owner, since)["undone"]) == 5
     since = begun(owner)
     owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
     refused(since, f"/projects/{project['id']}")
