@@ -20,7 +20,7 @@ LONGEST = ["clients", "board_page", "board_task", "docs", "board_order", "board_
 LONGEST += ["throwaway", "mail", "board_today", "oauth", "commands", "deploy", "formats"]
 LONGEST += ["database", "undo", "docs_page", "bad_input", "changes", "retries", "transfer"]
 LONGEST += ["repeat", "client_projects", "startup", "slow_clients", "backup", "sweeper"]
-LONGEST += ["readme", "serving", "secrets", "core", "config"]
+LONGEST += ["readme", "serving", "secrets", "core", "config", "listen", "deleted", "deliveries"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {
