@@ -228,9 +228,7 @@ class Document:
     COMMON = ("400", "401", "403", "408", "413", "415", "422", "429", "500", "503")
 
     def __init__(self, client):
-        text = client.session.request("GET", f"{client.base}/openapi.json").text
-        # Each schema is compiled alone, with references to what is known by this name.
-        self.spec = json.loads(text.replace('"#/components/', '"urn:document#/components/'))
+        self.spec = client.session.request("GET", f"{client.base}/openapi.json").json()
         close(self.spec["components"])
         self.registry = self.registered()
         close([method["responses"] for path in self.spec["paths"].values() for method in path.values()])
@@ -285,7 +283,9 @@ class Document:
 
     def conforms(self, value, where, described):
         if where not in self.validators:
-            schema = described["content"]["application/json"].get("schema", {})
+            text = json.dumps(described["content"]["application/json"].get("schema", {}))
+            # It is compiled alone, and finds the others in the registry.
+            schema = json.loads(text.replace('"#/components/', '"urn:document#/components/'))
             options = {"validate_formats": True, "registry": self.registry}
             self.validators[where] = Draft202012Validator(schema, **options)
         problem = next(self.validators[where].iter_errors(value), None)
