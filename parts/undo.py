@@ -1,9 +1,9 @@
 """Undo all that a key or a member did in a period, except for changes by others since."""
 
 import re
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import orjson
@@ -36,7 +36,26 @@ SETS: dict[str, Callable[[Row], list]] = {
 SENT = "Notifications, mail and events that were sent are not taken back."
 LAST = ("task", "comment", "meeting", "whiteboard", "milestone", "project")  # the order of deletions
 REMOVERS = {Milestone: resources.remove_milestone, Meeting: resources.remove_meeting}
-WITH_CHANGES = [*columns(Activity, "changes"), fn.JSON(Activity.changes).alias("changes")]
+MARK: Any = fn.JSON_EXTRACT(Activity.changes, "$.undoes[1]")  # whose change an undo has undone
+
+
+@lru_cache
+def later(of_task: bool) -> Statement:
+    """Return the statement for who has last changed a task, or another object, besides the changes in `:ids`.
+
+    With an `:entity_id` only changes of a task itself count, with a `:path` only changes of that field, and
+    never what an undo has changed. Others may have made any number of changes: none is loaded.
+    """
+    entity, path = placeholder("entity_id"), placeholder("path")
+    is_of: Any = Activity.task_id.is_null() & (Activity.entity_id == entity)
+    if of_task:
+        is_of = (Activity.task_id == placeholder("task_id")) & Activity.is_hidden.is_null()
+        is_of &= entity.is_null() | (Activity.entity_id == entity)
+    is_of &= path.is_null() | fn.JSON_TYPE(Activity.changes, path).is_null(False)
+    is_other = Activity.id.not_in(each("ids")) & MARK.is_null()
+    rows = Activity.select(Member.full_name).join(Member, on=(Activity.actor == Member.id))
+    rows = rows.where(is_of, is_other, Activity.id.between(placeholder("after"), placeholder("before")))
+    return Statement(rows.order_by(Activity.id.desc()).limit(1))
 
 
 class Undo:
@@ -54,19 +73,8 @@ class Undo:
         self.entries: dict[str, list[Row]] = {}  # of each object, by its id, newest first
         for entry in entries:
             self.entries.setdefault(entry["entity_id"], []).append(entry)
-        objects = {entry["task_id"] or entry["entity_id"] for entry in entries}
-        is_of = Activity.task_id.in_(each("objects")) & Activity.is_hidden.is_null()
-        is_of |= Activity.task_id.is_null() & Activity.entity_id.in_(each("objects"))
-        rows = Activity.select(*WITH_CHANGES, Member.full_name).join(Member, on=(Activity.actor == Member.id))
-        rows = rows.where(is_of, Activity.id.not_in(each("ids")), Activity.id > placeholder("first"))
-        named = {"objects": [*objects], "ids": self.ids, "first": min(self.ids, default="")}
-        later = Statement(rows.order_by(Activity.id.desc())).all(**named)
-        self.was_undone = any(row["changes"].get("undoes") == [None, whom] for row in (*entries, *later))
-        self.others = defaultdict[tuple[str, str], list[Row]](list)  # changes by others, newest first
-        for row in later:
-            if "undoes" not in row["changes"]:
-                self.others["task_id", row["task_id"]].append(row)
-                self.others["entity_id", row["entity_id"]].append(row)
+        marked = Activity.select(Activity.id).where(Activity.id >= placeholder("first"), whom == MARK)
+        self.was_undone = bool(Statement(marked.limit(1)).value(first=self.ids[-1]) if entries else None)
 
     def run(self) -> None:
         objects = [*self.entries.values()]
@@ -122,11 +130,12 @@ class Undo:
 
         With `within`, changes of what belongs to a task count too.
         """
-        key = "task_id" if within and entry["entity"] == "task" else "entity_id"
-        for other in self.others[key, entry[key]]:
-            if other["id"] > entry["id"] and (not field or field in other["changes"]):
-                return f"{words} since by {other['full_name']}"
-        return ""
+        entity_id = None if within and entry["entity"] == "task" else entry["entity_id"]
+        path = f"$.{field}" if field else None
+        query = {"task_id": entry["task_id"], "entity_id": entity_id, "path": path}
+        query |= {"after": entry["id"], "before": self.begun, "ids": self.ids}
+        name = later(entry["task_id"] is not None).value(**query)
+        return f"{words} since by {name}" if name else ""
 
     def restore(self, table: Any, id: str, entries: list[Row]) -> None:
         """Bring back what was there before, and is gone."""
@@ -320,7 +329,8 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
         filters["before_id"] = first_id(until, 60)
     # Hidden activity counts only for milestones: the activity of their project does not contain their ids.
     counts = Activity.is_hidden.is_null() | (Activity.entity == "milestone")
-    rows = Activity.select(*WITH_CHANGES).where(counts, *(ACTIVITY_FILTERS[name] for name in filters))
+    changed = [*columns(Activity, "changes"), fn.JSON(Activity.changes).alias("changes")]
+    rows = Activity.select(*changed).where(counts, *(ACTIVITY_FILTERS[name] for name in filters))
     entries = Statement(rows.order_by(Activity.id.desc()).limit(MOST + 1)).all(**filters)
     actor = transaction.actor
     if actor["role"] not in ADMINS and any(entry["actor_id"] != actor["id"] for entry in entries):

@@ -1,6 +1,9 @@
 """The run of a key or a member is undone as a whole, except for changes by others since."""
 
+import json
 import re
+import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -515,6 +518,13 @@ def test_a_run_with_long_texts_takes_little_memory(launch):
     since = begun(owner)
     for task in tasks:
         robot.patch(f"/tasks/{task['id']}/details", {"description": texts[1]})
+    owner.patch(f"/tasks/{tasks[0]['id']}/details", {"title": "Changed by another one"})
+    (activity,) = server.rows("SELECT * FROM activity ORDER BY id DESC LIMIT 1")
+    changes = json.dumps({"title": ["a" * 900, "b" * 900]})
+    many = [activity | {"id": f"{activity['id']}{number:06}", "changes": changes} for number in range(40_000)]
+    with closing(sqlite3.connect(server.database)) as database, database:
+        places = ", ".join(f":{name}" for name in activity)
+        database.executemany(f"INSERT INTO activity ({', '.join(activity)}) VALUES ({places})", many)
     (worker,) = server.children()
 
     def peak():
