@@ -290,7 +290,7 @@ function useDragging() {
   };
   const drop = (event) => {
     event.preventDefault();
-    const task = dragged.current;
+    const task = shownTask(dragged.current?.id); // as it is now: an answer may have come meanwhile
     if (!task) return;
     const { status, others, at } = placeUnder(event, task);
     end();

@@ -117,7 +117,7 @@ export function Month({ onNewTask }) {
     const kind = `${date.startsWith(day.slice(0, 7)) ? "" : "other"} ${dragged.over === date ? "over" : ""}`;
     return html`<li key=${date} data-day=${date} class="day ${kind}"
       onDragEnter=${() => dragged.task && setDragged({ ...dragged, over: date })}
-      onDragOver=${(event) => dragged.task && event.preventDefault()} onDrop=${() => [drag(), put(dragged.task, date)]}>
+      onDragOver=${(event) => dragged.task && event.preventDefault()} onDrop=${() => [drag(), put(find(dragged.task?.id), date)]}>
       <div class="line"><button type="button" class="quiet dim" aria-current=${date === today ? "date" : null}
         onClick=${() => go({ by: "week", day: date })}>${words}</button>
         ${isTeam() && button("+", () => onNewTask({ due_date: date }), "icon end", { "aria-label": `New task: ${words}` })}</div>

@@ -262,7 +262,7 @@ function OwnTask({ task, place, open, ...handlers }) {
 
 export function Mine() {
   const [tasks, setTasks] = useState(null);
-  const [dragged, setDragged] = useState(null);
+  const [dragged, setDragged] = useState(); // its id: the list may be loaded again meanwhile
   const [open, menu] = useMenu({ find: (id) => tasks.find((task) => task.id === id) });
   useStore(workspace);
   useStore(deleted);
@@ -305,15 +305,15 @@ export function Mine() {
     };
     await send({ [steps < 0 ? "before" : "after"]: other.number }, undo);
   };
-  const drag = (task) => {
-    setDragged(task);
-    pauseRefresh(Boolean(task));
+  const drag = (id) => {
+    setDragged(id);
+    pauseRefresh(Boolean(id));
   };
   const rowOf = (task, at, group) => {
-    const isPlace = dragged && group.includes(dragged);
-    const drop = () => isPlace && place(dragged, at - group.indexOf(dragged));
-    return html`<${OwnTask} key=${task.id} ...${{ task, place, open }} onDragStart=${() => drag(task)}
-      onDragOver=${(event) => isPlace && event.preventDefault()} onDrop=${drop} onDragEnd=${() => drag(null)} />`;
+    const from = group.findIndex(({ id }) => id === dragged);
+    const drop = () => from >= 0 && place(group[from], at - from);
+    return html`<${OwnTask} key=${task.id} ...${{ task, place, open }} onDragStart=${() => drag(task.id)}
+      onDragOver=${(event) => from >= 0 && event.preventDefault()} onDrop=${drop} onDragEnd=${() => drag()} />`;
   };
   const listOf = (name) => section(name, (groups.get(name) ?? []).map(rowOf));
   const hint = "Open tasks that are assigned to you are listed here, from all projects.";
