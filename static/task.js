@@ -393,7 +393,7 @@ export function TaskDialog({ name }) {
   };
   useEffect(() => {
     load().catch((error) => {
-      if (!isOpen()) return;
+      if (!isOpen() || session.value.isOut) return;
       notifyFault(error, () => go({ task: name }), "", isTeam() && error.status === 404);
       go({ task: "" }, { replace: true });
     });
