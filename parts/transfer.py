@@ -57,21 +57,22 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 class Report:
     done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
-    # All that was left out, by its name and kind of line: its lines, each with an example.
-    dropped: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    # All that was left out, by its name and kind of line: how many lines, the last of them, and an example.
+    dropped: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)  # of lines that cannot be imported
 
     def drop(self, what: str, line: str, noun: str = "task", example: str = "") -> None:
         """Report that `what` of this line is left out; a line counts once."""
-        self.dropped.setdefault((what, noun), {}).setdefault(line, example[:100])
+        dropped = self.dropped.setdefault((what, noun), [0, "", example[:100]])
+        if dropped[1] != line:
+            dropped[:2] = dropped[0] + 1, line
 
     def lines(self) -> Iterator[str]:
         yield from self.problems
         yield from self.made
-        for (what, noun), lines in self.dropped.items():
-            example = next(iter(lines.values()))
+        for (what, noun), (count, _, example) in self.dropped.items():
             such = f', such as "{example}"' if example else ""
-            yield f"dropped: {what}{such} ({len(lines)} {noun}{'s' * (len(lines) > 1)})"
+            yield f"dropped: {what}{such} ({count} {noun}{'s' * (count > 1)})"
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 
