@@ -459,11 +459,6 @@ def within(most: int, rows: list) -> list:
     return rows[: max(sum(size <= most for size in sizes), 1)]
 
 
-def full_time(text: str) -> str:
-    """Return a time with seconds, which the API requires; other texts stay as they are."""
-    return re.sub(r"(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)?\Z", r"\1:00\2", text, flags=re.IGNORECASE)
-
-
 def maker(person: Row, via: str | None = None) -> str:
     """Return who made something and with which key; the role comes first, where no name can imitate it."""
     name = f"{person['role']} {clipped(person['full_name'])}"
@@ -531,8 +526,6 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 # From the request to the API.
 PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION", "tasks.audience")
-DATES = {"start_date", "due_date", "due_before", "due_since"}
-DATES |= {"created_since", "updated_since", "completed_since"}
 
 
 class ToolCall:
@@ -609,8 +602,8 @@ class ToolCall:
 
     def body(self, project_id: str, arguments: Row) -> Row:
         """Return the API's fields for the arguments of a task; "" clears texts, dates and references."""
-        body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
-        body |= {name: None for name in ("description", "repeat") if arguments.get(name) == ""}
+        cleared = ("description", "repeat", "start_date", "due_date")
+        body = arguments | {name: None for name in cleared if arguments.get(name) == ""}
         if (wanted := body.pop("assignee", None)) is not None:
             body["assignee_id"] = self.person_id(wanted, self.every("members")) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
@@ -736,7 +729,6 @@ class ToolCall:
     ) -> Row:
         if empty := [name for name, value in self.arguments.items() if value == ""]:
             raise ToolError(f"{', '.join(empty)}: must not be empty; leave it out")
-        filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
         projects, members = self.every("projects"), self.every("members")
         of_project = {"project_id": chosen("project", project, projects, "name")["id"]} if project else {}
         filters |= of_project or {"archived": "false"}

@@ -20,7 +20,7 @@ import models
 import schemas
 from lists import FILTERS
 from parts import openapi, transfer
-from parts.tools import ARGUMENTS, DATES, SCHEMAS, TOOLS
+from parts.tools import ARGUMENTS, SCHEMAS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
@@ -199,8 +199,6 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     of_programs = {"archived", "after", "created_by", "due_since", "external_id", "wait"}
     of_agents = {ARGUMENTS.get(name, name) for name in filters - of_programs | {"limit", "offset", "sort"}}
     agree("find_tasks (or `of_programs` of this test) in tools.py", arguments("find_tasks"), of_agents)
-    times = {name for name, field in schemas.LIST_TASKS.fields.items() if isinstance(field, schemas.Instant)}
-    agree("DATES in tools.py", DATES & {*filters}, times)
     page = (ROOT / "docs" / "api.md").read_text()
     told = page.partition("`GET /tasks` filters by")[2].partition("\n### ")[0]
     agree("the filters in docs/api.md", {name for name in filters if f"`{name}" in told}, filters)
