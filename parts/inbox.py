@@ -299,10 +299,8 @@ class Notice(Identified):
 
     @statement
     def mark_read_by_act(cls: Any):
-        """Mark the member's notices of a task as read, except for an open question by somebody else."""
-        waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
-        waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
-        return cls.mark_read_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
+        """Mark the member's notices of a task as read, but an open question; `settle` marks answered ones."""
+        return cls.mark_read_of_task.query.where(cls.reason != "question")
 
     @statement
     def mark_untrue(cls: Any):
