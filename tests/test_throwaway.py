@@ -385,7 +385,10 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
     cookie = owner.post("/session", {"api_key": owner.key}).headers["Set-Cookie"]
     for headers in ({}, {"Authorization": "Bearer x"}, {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"}):
         fault(requests.post(url, headers=headers, timeout=PATIENCE), 401, "unauthorized")
-    assert "POST /throwaway/reset" in fault(ask(owner, "GET", "nothing"), 404, "not_found")["message"]
+    said = fault(ask(owner, "GET", "nothing"), 404, "not_found")["message"]
+    page = (ROOT / "docs" / "testing.md").read_text()
+    documented = re.findall(r"^\| `(\w+ /throwaway/.*?)`", page, re.MULTILINE)
+    assert said == f"no such path; there are {', '.join(documented)}"
     for key in owner.read("/keys")["keys"]:
         owner.delete(f"/keys/{key['id']}")
     assert owner.get("/me").status_code == 401
