@@ -367,7 +367,7 @@ class Throwaway:
         }
         asked = current.method, current.path
         try:
-            view = self.receive  # what the server's own webhook sends
+            view: Callable = self.receive  # what its own webhook sends
             if asked != ("POST", INBOX_PATH):
                 self.authenticate(current)
                 view = views.get(asked) or not_found(f"path; there are {', '.join(map(' '.join, views))}")
