@@ -128,9 +128,10 @@ def test_links_of_an_admin_are_mailed_end_the_one_before_and_are_not_limited(mai
         olga.make(f"/members/{of(ana)}/invitation")
         tokens.append(token_in(box.next(ana.member["email"])))
     fault(join_with(mailing, tokens[0]), 410, "gone")
-    assert submit(mailing, tokens[-1]).status_code == 303
-    ask(mailing, ana.member["email"])
-    assert submit(mailing, token_in(box.next(ana.member["email"]))).status_code == 303
+    for _ in range(3):  # beside the link of the admin
+        ask(mailing, ana.member["email"])
+        tokens.append(token_in(box.next(ana.member["email"])))
+    assert [submit(mailing, token).status_code for token in (tokens[2], tokens[-1])] == [303, 303]
 
 
 def test_a_mailed_sign_in_link_works_once_by_its_button_and_for_15_minutes(mailing, box, ana):

@@ -226,6 +226,8 @@ def test_a_removed_member_is_gone_but_what_they_did_stays(server, owner, join, p
         fault(answer, 404, "not_found")
     assert member["id"] not in owner.get("/members").text
     fault(leaver.get("/context"), 401, "unauthorized")
+    server.rows("UPDATE api_key SET revoked_at = NULL WHERE member_id = ?", member["id"])
+    fault(leaver.get("/context"), 401, "unauthorized")  # nor does a key count that was not revoked
     left = owner.read(f"/tasks/{task['id']}")
     assert (left["assignee_id"], left["assignee"], left["version"]) == (None, None, 2)
     assert left["creator"]["full_name"] == member["full_name"]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from harness import at_once, fault
+from harness import at_once, fault, hook
 from test_changes import Mirror, assert_equal
 from test_deleted import attach, killed_during, listed, restore, whole
 from test_keys import make_key
@@ -186,14 +186,19 @@ def test_what_others_changed_between_two_changes_stays(owner, robot, join, proje
 
 def test_the_work_of_an_agent_is_undone(server, owner, project):
     agent = server.client(make_key(owner, scope="agent")["api_key"])
-    task, answered = owner.make_task(project), owner.make_task(project)
+    task, answered, held = (owner.make_task(project) for _ in range(3))
+    until = agent.data(agent.post(f"/tasks/{held['id']}/claim", {"minutes": 30}))["claimed_until"]
     since = begun(owner)
+    agent.patch(f"/tasks/{held['id']}", {"status": "todo"})
+    server.rows("UPDATE activity SET changes = replace(changes, ?, '2026-01-01T00:00:00.000Z')", until)
     for minutes in (30, 60):  # the history does not show that a claim is extended
         agent.post(f"/tasks/{task['id']}/claim", {"minutes": minutes})
     agent.patch(f"/tasks/{task['id']}", {"status": "review"})
     fault(agent.post("/activity/undo", {"since": since, "actor_id": owner.member["id"]}), 403, "forbidden")
     result = undo(owner, since, by=agent)
-    assert done(result) == [("task", "updated", "assignee_id", "status")]
+    held = owner.read(f"/tasks/{held['id']}")
+    assert (held["status"], held["claimed_until"]) == ("in_progress", None)  # that claim would be over
+    assert done(result) == [("task", "updated", "assignee_id", "status"), ("task", "updated", "claimed_until", "status")]
     shown = owner.read(f"/tasks/{task['id']}")
     assert [shown[name] for name in ("status", "assignee_id", "claimed_until")] == ["todo", None, None]
     assert answered["version"] == owner.read(f"/tasks/{answered['id']}")["version"]
@@ -223,8 +228,8 @@ def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, jo
     fault(owner.post("/activity/undo", {"key": owner.key[:12]}), 422, "validation_error", "since")
 
 
-def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch_here):
-    server = launch_here()
+def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch_here, receiver):
+    server = launch_here(TASKS_WEBHOOKS=json.dumps([hook(receiver, events=["task.updated"])]))
     owner = server.client()
     project = owner.make_project()
     task = owner.make_task(project)
@@ -232,10 +237,13 @@ def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch_h
     owner.patch(f"/tasks/{task['id']}", {"title": "Second"})
     until = begun(owner)
     owner.patch(f"/tasks/{task['id']}", {"status": "review"})
+    body = {"since": since, "actor_id": owner.member["id"]}
+    assert "x-webhook-deliveries" not in owner.post("/activity/undo", body | {"dry_run": True}).headers
     assert done(undo(owner, since, until=until)) == [("task", "updated", "title")]
+    most = begun(owner)
     for _ in range(10):
         owner.make("/tasks/batch", {"tasks": [{"title": "T", "project_id": project["id"]}] * 100})
-    body = {"since": since, "actor_id": owner.member["id"]}
+    assert undo(owner, most, dry_run=True)["changes"] == 1000
     message = fault(owner.post("/activity/undo", body), 422, "validation_error", "since")["message"]
     assert message == "since: must be later: the period has over 1000 changes"
 
