@@ -61,6 +61,8 @@ def test_a_task_is_stuck_after_three_tries_whoever_of_the_agents_makes_them(serv
         assert "no task is ready" in refused(agent, "claim_task", project=project["id"])
         assert agent.read("/tasks", ready="true", project_id=project["id"])["tasks"] == []
     assert titles(ana, project=project["id"], ready=True) == ["Stuck"]  # people see it, and may take it
+    change(server.client(), task, description="Clearer")  # by a person: it is stuck no more
+    assert "stuck" not in unread(ana)
 
 
 def test_an_agent_in_a_person_s_name_notifies_this_person_of_what_waits_for_a_person(server, join):
@@ -171,6 +173,8 @@ def test_agents_are_stopped_with_a_reason_and_go_on(launch):
     fault(server.join("client").get("/agents/stop"), 403, "forbidden")
     for _ in range(2):
         assert owner.data(owner.post("/agents/start")) == {"stop": None}
+    (entry, *_) = owner.read("/activity", entity="member")["activity"]
+    assert entry["changes"] == {"stop": ["The keys leaked", None]}  # the second one changes nothing
     assert use(bot, "claim_task")["number"] == task["number"]
 
 
@@ -200,6 +204,9 @@ def test_who_waits_for_work_gets_none_while_agents_are_stopped_and_the_rest_afte
 def test_agents_are_stopped_on_the_command_line(launch):
     server = launch()
     owner, bot = server.client(), server.agent("Bot of the console")
+    as_member = ("--as", server.join().member["email"])
+    assert invoke(server, "agents", "stop", "I may not", *as_member).exit_code == 1
+    assert owner.read("/agents/stop") == {"stop": None}
     assert "All agents are stopped." in invoke(server, "agents", "stop", "Too many mistakes").stdout
     assert "Olga Owner has stopped all agents: Too many mistakes" in refused(bot, "get_context")
     assert owner.read("/agents/stop")["stop"]["reason"] == "Too many mistakes"

@@ -168,6 +168,9 @@ def test_claims_end_in_steps_of_100(database):
         task |= {"search": "t", "label_keys": "", "number": None, "claimed_until": "2026-01-01"}
         task |= {"assignee_id": owner["id"], "status": "in_progress"}
         Task.insert_row.run_many(task | {"id": new_id()} for _ in range(150))
+        other = Member.add(transaction, full_name="B", email="b@example.com", role="member", status="active")
+        theirs = {"id": new_id(), "assignee_id": other["id"], "claimed_until": "2026-01-02"}
+        Task.insert_row.run(**task | theirs)  # which ends in the name of that member
     ended = []
     for _ in range(3):
         with write(owner) as transaction:

@@ -64,11 +64,13 @@ def test_an_attachment_is_made_once(owner, task):
     fault(attach(owner, task, content=b"Other", headers=headers), 422, "idempotency_key_reused")
 
 
-def test_a_key_is_for_one_path_and_one_api_keys_own(owner, join, project, task):
+def test_a_key_is_for_one_path_and_one_api_keys_own(owner, join, project, task, body):
     path, elsewhere = (f"/tasks/{id}/comments" for id in (task["id"], owner.make_task(project)["id"]))
     first, other = [post(client, path, {"content": "x"}, "own") for client in (owner, join())]
     assert owner.data(other, 201)["id"] != owner.data(first, 201)["id"]
     fault(post(owner, elsewhere, {"content": "x"}, "own"), 422, "idempotency_key_reused")
+    owner.data(post(owner, "/tasks", body, "paths"), 201)
+    fault(post(owner, "/whiteboards", body, "paths"), 422, "idempotency_key_reused")
 
 
 def test_twenty_at_once_make_one_task_and_twenty_equal_answers(server, owner, body):

@@ -59,6 +59,7 @@ def test_a_start_after_the_due_date_is_refused_also_against_the_stored_one(owner
     moved = owner.data(owner.patch(path(task), {"start_date": late, "due_date": late}))
     assert moved["start_date"] == "2027-01-01T00:00:00.000Z"
     assert moved["due_date"] == "2027-01-01T23:59:59.999Z"
+    owner.data(owner.patch(path(task), {"start_date": moved["due_date"]}))  # both may be equal
 
 
 def test_a_milestone_must_be_of_the_tasks_project(owner, milestone):
