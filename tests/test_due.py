@@ -89,6 +89,9 @@ def test_done_archived_and_long_overdue_tasks_cause_no_due_notice(server, receiv
     assert receivers["json"].next().event["data"]["task"]["id"] == nobody_s["id"]
     assert receivers["json"].all_here() == []
     wait_until(lambda: unread(ana) == ["due"])  # who has created it
+    server.agent("Bot that plans").make_task(ana.make_project(), due_date=soon())
+    assert receivers["json"].next()
+    wait_until(lambda: unread(ana) == ["due", "due"])  # whose project it is
 
 
 def test_an_import_tells_nobody(server, receivers, owner, tmp_path):

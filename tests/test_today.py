@@ -192,3 +192,5 @@ def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
     wrong = [({"task_id": task["id"]}, "until"), ({"task_id": NOBODY, "until": TOMORROW}, "task_id")]
     for body, field in wrong:
         fault(ada.post("/inbox/snooze", body), 422, "validation_error", field)
+    snooze(ada, task, None)
+    assert task["id"] not in ada.get("/inbox").text
