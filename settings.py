@@ -1,7 +1,6 @@
 """The configuration: where it is read, the values of each setting, and the secrets that it refers to."""
 
 import base64
-import difflib
 import errno
 import json
 import os
@@ -444,11 +443,7 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
         field, message = schemas.problems_of(error)[0]
     # marshmallow adds .key or .value to the names in a fields.Dict. No value is quoted: it may be a secret.
     field = re.sub(r"\.(key|value)(?=\.|$)", "", field)
-    accepted = message.partition("; accepted: ")[2].split(", ")
-    near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    if field == "server.port":
-        hint = "; set PORT in the environment"
+    hint = "; set PORT in the environment" if field == "server.port" else ""
     raise SettingsError(f"{field} {message}{hint}")
 
 

@@ -172,7 +172,7 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch):
         (PROVIDER + "'file'", {}, ["secrets.providers.x.path is required"]),
         (PROVIDER + "'env'\npath = '/x'", {}, ["is not accepted for source env"]),
         ("[bootstrap]\napikey = 'S3CRET'", {}, ["bootstrap.apikey is not accepted"]),
-        ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr", "did you mean base_url?"]),
+        ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr is not accepted; accepted: base_url, database,"]),
         ("[server]\nport = 9000", {}, ["server.port", "set PORT in the environment"]),
         ("", {"TASKS_WEBHOOKS": "["}, ["TASKS_WEBHOOKS", "JSON array"]),
         ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
