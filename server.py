@@ -51,6 +51,10 @@ LINGER_SECONDS = 0.5  # for a client to close its side after we closed ours
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
 # Each worker stays on one core, so its threads do not compete for the interpreter's lock.
 PIN_WORKERS = os.environ.get("PIN_WORKERS", "1") != "0"
+# The part of a malformed head that is shown: gunicorn's own words, method and path, or a header's name.
+SHOWN_OF_HEAD = re.compile(
+    r"bare LF as line terminator$|[A-Z]{3,20} /[^\s?#]{0,200}|[A-Za-z-]{1,30}(?![\w-])"
+)
 
 
 class Worker(ThreadWorker):
@@ -125,7 +129,7 @@ class Worker(ThreadWorker):
         if isinstance(exc, ParseException):
             for name, value in vars(exc).items():
                 if isinstance(value, str | bytes) and name != "msg":  # gunicorn's own text
-                    setattr(exc, name, "...")
+                    setattr(exc, name, shown_of_head(value))
         super().handle_error(req, client, addr, exc)
 
     def make_room(self) -> bool:
@@ -149,6 +153,15 @@ class Worker(ThreadWorker):
         """Count the current requests; gunicorn calls this after each event and once a second."""
         super().murder_pending()
         figures.busy(self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns))
+
+
+def shown_of_head(text: str | bytes) -> str:
+    """Return the beginning of a malformed head, if it shows what is wrong, without secrets."""
+    shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
+    if shown is None:
+        return "..."
+    hidden = KEY.sub(r"\1...", TOKEN.sub(r"\1...", shown[0]))
+    return hidden if hidden == text else f"{hidden} ..."
 
 
 def number(name: str, default: str, most: int) -> int:

@@ -116,15 +116,19 @@ HEAD = "GET /api/v1/me HTTP/1.1\r\n"
 
 def test_what_a_malformed_head_holds_is_neither_logged_nor_answered(server):
     for sent, said in (
-        (f"{HEAD}Authorization Bearer {SECRET}", "Invalid HTTP Header: '...'"),
+        (f"{HEAD}Authorization Bearer {SECRET}", "Invalid HTTP Header: 'Authorization ...'"),
+        (f"{HEAD}x-agent-webhook-secret {SECRET}", "Invalid HTTP Header: 'x-agent-webhook-secret ...'"),
+        (f"{HEAD}Cookie tasks_session={SECRET}", "Invalid HTTP Header: 'Cookie ...'"),
         (f"{HEAD}A: b\r\n{SECRET}", "Invalid HTTP Header: '...'"),
         (f"{HEAD}Authorization: Bearer\r\n {SECRET}", "Obsolete"),
-        (f"{HEAD}Authorization Bearer {SECRET}: x", "Invalid HTTP header name: '...'"),
+        (f"{HEAD}Authorization Bearer {SECRET}: x", "Invalid HTTP header name: 'Authorization ...'"),
         (f"{HEAD}Transfer-Encoding: {SECRET}", "Unsupported transfer coding: '...'"),
         (f"{HEAD}Expect: {SECRET}", "Unable to comply with expectation: '...'"),
-        (f"GET /api/v1/me?key={SECRET}\xff HTTP/1.1", "Invalid HTTP request line: '...'"),
+        (f"GET /api/v1/me?key={SECRET}\xff HTTP/1.1", "request line: 'GET /api/v1/me ...'"),
+        (f"GET /enroll/{SECRET}\xff HTTP/1.1", "request line: 'GET /enroll/"),
+        (f"GET /api/v1/enroll/{SECRET}\xff HTTP/1.1", "request line: 'GET /api/v1/enroll/"),
         (f"GET /api/v1/me?key=a {SECRET} HTTP/1.1", "Invalid HTTP Version: '...'"),
-        (f"GET http://u:{SECRET}@a/\xff HTTP/1.1", "Invalid HTTP request line: '...'"),
+        (f"GET http://u:{SECRET}@a/\xff HTTP/1.1", "Invalid HTTP request line: 'GET ...'"),
         (SECRET, "Invalid HTTP request line: '...'"),  # as the rest of a body that is longer than it said
     ):
         before = len(server.log.read_text())
