@@ -54,7 +54,6 @@ from wire import (
 
 log = logging.getLogger("tasks")
 STARTED = time.monotonic()
-CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 # The additions to the core, in the order of registration: a line and a module of parts/ each. The core
 # imports none of them. A part may import the parts above it, which its line names as needed. Any part can be
 # deleted with its line, together with the parts that need it.
@@ -253,7 +252,7 @@ class Service(Flask):
         """A cached function that returns the endpoint of a path and method, and the ids in the path."""
         if not self.has_errands:  # logged with the first request, as only then the server is known
             log.warning("Serve with gunicorn.conf.py: without it no claim ends, and no mail or retry is sent")
-        return lru_cache(maxsize=4096)(self.url_map.bind("").match)
+        return lru_cache(maxsize=256)(self.url_map.bind("").match)  # the longest paths take 8 MB
 
     def respond(self, current: Request) -> Any:
         """Authenticate the caller, before an error shows whether the path exists, then run the view."""
@@ -262,9 +261,7 @@ class Service(Flask):
         unknown: HTTPException | None = None
         try:
             current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug would replace invalid UTF-8
-            # Only short paths are cached: a caller without a key could fill 128 MB with others.
-            match = self.match if len(current.path) <= CACHED_PATH else self.match.__wrapped__
-            endpoint, ids = match(current.path, current.method)
+            endpoint, ids = self.match(current.path, current.method)
             view = self.view_functions[endpoint]
             current.endpoint = endpoint
         except (HTTPException, UnicodeDecodeError) as error:

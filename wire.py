@@ -230,7 +230,7 @@ class Request(werkzeug.Request):
             os.write(1, f"{line} {self.request_id} {who} {key} {self.client_address or '-'}\n".encode())
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def logged_path(path: str) -> str:
     """Return a path without secrets, for the log; cached, as clients repeat their paths."""
     return KEY.sub(r"\1…", TOKEN.sub(r"\1", quote(path.encode("latin-1"))))[:500]
