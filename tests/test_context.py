@@ -68,6 +68,7 @@ def test_only_active_projects_by_name_with_a_project_without_tasks(alone):
     second, first = alone.make_project(name="beta"), alone.make_project(name="Alpha")
     archived = alone.make_project(name="Attic")
     alone.make_task(archived, due_date=in_days(-1))
+    alone.make_task(archived, priority="urgent")
     alone.patch(f"/projects/{archived['id']}", {"status": "archived"})
     task = alone.make_task(first, due_date=in_days(-1))
     alone.make_task(first)

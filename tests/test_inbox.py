@@ -253,10 +253,10 @@ def test_the_end_of_what_blocks_nothing_any_more_tells_nobody_nor_does_what_is_o
     done, open_one, last = (ana.make_task(project) for _ in range(3))
     numbers = [task["number"] for task in (done, open_one)]
     ana.make_task(project, assignee_id=of(ben), blocked_by=numbers)
-    unblock(ana, ana.make_task(project, assignee_id=of(ben), blocked_by=[last["number"]]), done)
+    unblock(ana, ana.make_task(project, assignee_id=of(ben), blocked_by=[last["number"]]), done, first)
     emptied(ben)
     unblock(ana, last)  # for which nothing waits that is open
-    delete(ana, done)  # which was done before
+    delete(ana, done, first)  # which were done before
     assert unread(ben) == []
 
 

@@ -225,6 +225,7 @@ def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, jo
     assert message == "you may undo what you did; an owner or admin undoes the rest"
     assert len(member.data(member.post("/activity/undo", body | {"dry_run": True}))["undone"]) == 1
     assert len(admin.data(admin.post("/activity/undo", body))["undone"]) == 1
+    assert undo(other, begun(other))["changes"] == 0
     fault(owner.post("/activity/undo", {"since": since}), 422, "validation_error", "key")
     fault(owner.post("/activity/undo", {"key": owner.key[:12]}), 422, "validation_error", "since")
 
