@@ -184,14 +184,14 @@ export function deletedActions(row) {
   return [["Restore", restore], ...(mayEnd ? [["Delete for good", end]] : [])];
 }
 
-/** The effect of an undo in a sentence: "3 tasks go back to what they were, 1 is left: changed since by Ada." */
+/** The effect of an undo in a sentence: "3 tasks go back to what they were. 1 is left: changed since by Ada." */
 function summary({ undone, left }) {
   const wordOf = (one) => one.reason ?? nounOf(one);
-  const groups = Map.groupBy([...undone, ...left], (one) => one.action + wordOf(one));
   const sizeOf = (some) => new Set(some.map(({ entity_id }) => entity_id)).size;
   const say = (some) => SENTENCES[some[0].action](sizeOf(some), wordOf(some[0]));
-  const parts = [...groups.values()].map(say);
-  return `${capital(parts.join(", ") || "there is nothing to undo")}.`;
+  const partsOf = (rows) => [...Map.groupBy(rows, (one) => one.action + wordOf(one)).values()].map(say);
+  const sentences = [partsOf(undone).join(", "), ...partsOf(left)].filter(Boolean);
+  return sentences.map((words) => `${capital(words)}.`).join(" ") || "There is nothing to undo.";
 }
 
 const itemOf = ({ action, fields, reason, ...row }) => html`<li class=${reason && "dim"}>

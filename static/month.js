@@ -90,14 +90,14 @@ export function Month({ onNewTask }) {
     event.preventDefault();
     event.stopPropagation(); // elsewhere n begins a task without a date
     if (isAdd) return onNewTask({ due_date: on });
-    const to = shift && dayAfter(on, shift);
+    const to = shift ? dayAfter(on, shift) : turns === 0 && today;
     if (shift && shiftKey && task) return isTeam() && put(task, to);
     const step = { ArrowUp: -1, ArrowDown: 1 }[key]; // within a day, then to another
     const next = placesIn(on)[placesIn(on).indexOf(target) + step];
     const there = next ?? (to && placesIn(to).at(step < 0 ? -1 : 0));
     if (there) return there.focus();
     target.blur(); // the day that gets the focus is not shown yet
-    to ? show(to) : turn(turns);
+    shift ? show(to) : turn(turns);
   };
   const drag = (task) => [setDragged({ task }), pauseRefresh(Boolean(task))];
   const taskOf = (task) => html`<li key=${task.id} data-task=${task.id} draggable=${isTeam()}

@@ -10,8 +10,8 @@ const STEPS = { ArrowDown: 1, ArrowUp: -1 };
 export const placeAfter = ({ key }, at, length) =>
   STEPS[key] && (at + STEPS[key] + length) % (length || 1);
 
-/** The titles of the tasks that a view lists. */
-export const titles = () => [...document.querySelectorAll("main .title")];
+/** The titles of the tasks that a view lists, and the days of the calendar. */
+export const titles = () => [...document.querySelectorAll("main :is(.title, .days .quiet)")];
 
 /** Move the focus among elements by ↑ or ↓, with `isRound` around the ends. Return whether it was such a key. */
 export function stepAmong(event, items = titles(), isRound = false) {

@@ -332,7 +332,7 @@ def test_a_run_is_undone_after_a_preview_from_activity_and_from_its_key(
     page.get_by_text("Other people’s keys and sessions").click()
     ui.press(page, "Undo what it did…: Robot")
     dialog = page.get_by_role("dialog", name="Undo what Robot did")
-    words = "1 task goes back to what it was, 1 new task is deleted, 1 is left: changed since by Olga Owner."
+    words = "1 task goes back to what it was, 1 new task is deleted. 1 is left: changed since by Olga Owner."
     expect(dialog.get_by_text(words, exact=True)).to_be_visible()
     dialog.get_by_text("Show each").click()
     expect(dialog.get_by_text(f"Deleted: #{first['number']} Superfluous")).to_be_visible()
@@ -414,6 +414,17 @@ def test_keys_go_through_the_days_and_move_a_task_to_another(week, ana, owner, p
     expect(day(page, "2031-01-20").locator(".quiet")).to_be_focused()
     ui.link(page, "Walk").press("Enter")
     expect(page.get_by_role("dialog", name="Walk")).to_be_visible()
+
+
+def test_an_arrow_leads_into_the_calendar_and_home_to_today_even_from_today(sign_in, ana):
+    page = sign_in(ana.key, "#view=mine")
+    ui.view(page, "Calendar")
+    expect(page.locator("[data-day] .quiet").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[data-day] .quiet").first).to_be_focused()
+    for _ in range(2):
+        page.keyboard.press("Home")
+        expect(page.locator("[data-day] [aria-current=date]")).to_be_focused()
 
 
 def test_a_task_is_dragged_to_another_day_or_stays_if_the_server_refuses(week, ana, owner, project):
