@@ -1,14 +1,13 @@
-"""Tasks that repeat: the dates of rules, the task that follows one that is done, and a year of some."""
+"""Tasks that repeat: the dates of rules, and the task that follows one that is done."""
 
 import json
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from zoneinfo import ZoneInfo
 
 import pytest
 import requests
 from harness import at_once, fault, invoke
 from test_inbox import change, comment, unread
-from test_throwaway import ask, begun, client, environment_in
 from test_tools import stored, use
 
 import times
@@ -178,11 +177,9 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
-    project, ana = {"id": milestone["project_id"]}, join()
-    fields = {
-        "description": "1. [X] one\n2) [x] two\n- [ ] three\n[x] no box\n```\n- [x] code",
-        "labels": ["Home"],
-    }
+    project, ana = {"id": milestone["project_id"]}, join(full_name=f"Ana {way}")
+    boxes = "\n1. [X] one\n2) [x] two\n- [ ] three\n[x] no box\n```\n- [x] code"
+    fields = {"description": f"Ask @Ana {way}{boxes}", "labels": ["Home"]}
     fields |= {"priority": "high", "assignee_id": ana.member["id"], "milestone_id": milestone["id"]}
     fields |= {"start_date": "2031-01-03T09:00:00Z", "external_id": project["id"], "metadata": {"a": 1}}
     other = owner.make_task(project)
@@ -194,24 +191,18 @@ def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
     (new,) = following(owner, task)
     kept = ["title", "labels", "metadata", "priority", "assignee_id", "milestone_id", "repeat", "created_by"]
     assert {name: new[name] for name in kept} == {name: task[name] for name in kept}
-    assert new["description"] == "1. [ ] one\n2) [ ] two\n- [ ] three\n[x] no box\n```\n- [x] code"
+    boxes = "\n1. [ ] one\n2) [ ] two\n- [ ] three\n[x] no box\n```\n- [x] code"
+    assert new["description"] == f"Ask @Ana {way}{boxes}"
     assert (new["checks"], new["status"], new["version"]) == ({"done": 0, "total": 3}, "todo", 1)
     assert (new["start_date"], new["due_date"]) == ("2031-01-10T09:00:00.000Z", "2031-01-13T23:59:59.999Z")
     done = stored(owner, task["id"])
     assert (done["status"], done["repeat"], done["next_number"]) == ("done", None, new["number"])
     in_order = owner.read("/tasks", project_id=project["id"], sort="rank")["tasks"]
     assert [one["id"] for one in in_order[:3]] == [task["id"], new["id"], other["id"]]
-    assert unread(ana, "task")[0][1]["number"] == new["number"]
+    told = [(reason, row["number"]) for reason, row in unread(ana, "task")]
+    assert told == [("assigned", new["number"]), ("mentioned", task["number"])]  # whom it names knows it
     (entry,) = owner.read(f"/tasks/{new['id']}/activity")["activity"]
     assert entry["action"] == "created"
-
-
-def test_the_next_task_does_not_notify_again_whom_the_description_mentions(owner, join, project):
-    ben = join(full_name="Ben Daily")
-    task = made(owner, project, description="Ask @Ben Daily")
-    complete(owner, task)
-    assert following(owner, task)[0]["description"] == task["description"]
-    assert [told["number"] for _, told in unread(ben, "task")] == [task["number"]]
 
 
 def test_the_events_come_in_order_and_a_repeated_call_sends_none(hooked, receiver):
@@ -291,13 +282,15 @@ def test_the_tasks_of_a_removed_member_repeat(owner, join, project):
 
 
 def test_a_rule_that_was_removed_or_replaced_or_has_no_date_any_more_does_not_come_back(owner, project):
-    removed, replaced, undated = (made(owner, project) for _ in range(3))
+    removed, undated, replaced, given_up = (made(owner, project) for _ in range(4))
     change(owner, removed, repeat=None)
-    for task in (removed, replaced, undated):
+    for task in (removed, undated, replaced, given_up):
         complete(owner, task)
     change(owner, undated, due_date=None)
-    for task, fields in ((removed, {}), (replaced, {"repeat": "FREQ=DAILY"}), (undated, {})):
+    rules = [(removed, {}), (undated, {}), (replaced, {"repeat": "FREQ=DAILY"}), (given_up, {"repeat": None})]
+    for task, fields in rules:
         assert change(owner, task, status="todo", **fields)["repeat"] == fields.get("repeat")
+        assert following(owner, task) == []
 
 
 def test_several_are_completed_and_reopened_in_one_batch(owner, project):
@@ -335,13 +328,6 @@ def test_a_sync_that_sends_the_rule_of_a_done_task_again_makes_no_further_task(o
         assert len(following(owner, task)) == (status == "done")
     assert owner.data(owner.put(path, body | {"status": "done"}))["version"] == synced["version"]
     fault(owner.patch(f"/tasks/{task['id']}/details", {"repeat": WEEKLY}), 422, "validation_error", "repeat")
-
-
-def test_a_task_that_is_reopened_without_its_rule_does_not_repeat(owner, project):
-    task = made(owner, project)
-    complete(owner, task)
-    assert change(owner, task, status="todo", repeat=None)["repeat"] is None
-    assert following(owner, task) == []
 
 
 def test_the_task_that_follows_an_agent_s_is_nobody_s(server, owner, project):
@@ -428,75 +414,3 @@ def test_an_import_takes_rules_and_makes_no_next_task(launch_here, tmp_path):
     change(owner, tasks[1], status="todo")
     complete(owner, tasks[1])
     assert len(following(owner, tasks[1])) == 1
-
-
-@pytest.fixture(scope="module")
-def throwaway(tmp_path_factory):
-    """The owner of a throwaway server in Berlin."""
-    folder = tmp_path_factory.mktemp("years")
-    settings = {"TASKS_WORKSPACE__TIMEZONE": "Europe/Berlin", "TASKS_LIMITS__REQUESTS_PER_MINUTE": "0"}
-    with begun(folder, environment_in(folder), **settings) as process:
-        yield client(process.stdout.readline())
-
-
-@pytest.fixture
-def year(throwaway):
-    """That owner, and what sets the server's clock ahead to noon of a day."""
-    owner = throwaway
-    ask(owner, "POST", "reset")
-
-    def go(day):
-        at = datetime.fromisoformat(owner.get("/health").json()["meta"]["timestamp"])
-        hours = (datetime.combine(day, time(12), BERLIN) - at) // timedelta(hours=1)
-        if hours:
-            assert ask(owner, "POST", "clock", advance=f"{hours}h").json()["data"]["now"][:10] == str(day)
-
-    return owner, go
-
-
-def next_of(owner, task):
-    complete(owner, task)
-    (new,) = following(owner, task)
-    return new
-
-
-@pytest.mark.long
-def test_the_year_of_a_household(year):
-    owner, go = year
-    day = date(datetime.now(UTC).year + 1, 1, 1)
-    go(day)
-    project = owner.make_project(name="Household")
-    rule = {"due_date": str(day), "repeat": "FREQ=WEEKLY;INTERVAL=4"}
-    bins = made(owner, project, title="Put the bins out", **rule)
-    for days in range(0, 13 * 28, 28):  # over both changes of the clocks
-        go(day + timedelta(days))
-        bins = next_of(owner, bins)
-        assert bins["due_date"] == day_ends(day + timedelta(days + 28))
-    late = day + timedelta(14 * 28 + 2)  # by four weeks and two days
-    go(late)
-    assert next_of(owner, bins)["due_date"] == day_ends(day + timedelta(15 * 28))
-    every_ten_days = {"repeat": "FREQ=DAILY;INTERVAL=10", "repeat_from": "completed_at"}
-    plants = made(owner, project, due_date=str(late), **every_ten_days)
-    go(late + timedelta(4))
-    assert next_of(owner, plants)["due_date"] == day_ends(late + timedelta(14))
-
-
-@pytest.mark.long
-def test_the_year_of_a_bookkeeper(year):
-    owner, go = year
-    first = date(datetime.now(UTC).year + 1, 1, 31)
-    ends = [date(first.year + month // 12, month % 12 + 1, 1) - timedelta(1) for month in range(1, 20)]
-    go(first)
-    closing = made(owner, owner.make_project(), due_date=str(first), repeat="FREQ=MONTHLY")
-    for end, following_end in zip(ends[:13], ends[1:14], strict=True):
-        go(end)
-        new = next_of(owner, closing)
-        assert new["due_date"] == day_ends(following_end)
-        if end.month == 6:  # by mistake
-            reopened = change(owner, closing, status="in_progress")
-            assert (following(owner, closing), reopened["due_date"]) == ([], day_ends(end))
-            new = next_of(owner, closing)
-            assert new["due_date"] == day_ends(following_end)
-        closing = new
-    go(ends[15] - timedelta(9))  # by three weeks, and the next one is missed too
-    assert next_of(owner, closing)["due_date"] == day_ends(ends[15])
