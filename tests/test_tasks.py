@@ -1,9 +1,7 @@
 """Creating, reading, updating, completing and deleting one task."""
 
-from functools import partial
-
 import pytest
-from harness import INSTANT, NOBODY, UUID, at_once, fault
+from harness import INSTANT, NOBODY, UUID, fault
 from test_attachments import attach
 
 NEEDS_SOCKET = False
@@ -104,15 +102,6 @@ def test_any_status_may_follow_any_and_completion_is_noted(owner, task):
         after = owner.data(owner.patch(f"/tasks/{task['id']}", {"status": status}))
         assert after["status"] == status
         assert after["completed_at"] == (after["updated_at"] if status == "done" else None)
-
-
-def test_two_updates_of_different_fields_both_survive(server, task):
-    bodies = [{"title": "New"}, {"status": "review"}, {"metadata": {"a": 1}}]
-    path = f"/tasks/{task['id']}"
-    at_once(*[partial(server.client().patch, path, body) for body in bodies])
-    after = server.client().get(f"/tasks/{task['id']}").json()["data"]
-    assert (after["title"], after["status"], after["metadata"]) == ("New", "review", {"a": 1})
-    assert after["version"] == 4
 
 
 def test_an_expected_version_is_honoured_and_another_one_refused(owner, task):
