@@ -209,15 +209,6 @@ def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):
         assert (len(page["tasks"]), page["pagination"]["next_offset"]) == (count, next_offset)
 
 
-def test_the_tasks_of_a_project_come_back_when_it_is_archived_no_more(listing):
-    archived = listing.projects[2]["id"]
-    assert every_page(listing, 100, project_id=archived)
-    assert every_page(listing, 100, project_id=archived, archived="false") == []
-    listing.patch(f"/projects/{archived}", {"status": "active"})
-    assert len(every_page(listing, 100, archived="false")) == len(listing.tasks)
-    listing.patch(f"/projects/{archived}", {"status": "archived"})
-
-
 @pytest.fixture(scope="module")
 def large(launch_module):
     """A server with 40 changed tasks of 200 000 bytes, and where its pages begin."""

@@ -75,12 +75,6 @@ def lines(tasks):
     return tasks if isinstance(tasks, list) else [line for group in tasks.values() for line in group]
 
 
-def numbers(client, **filters):
-    """The numbers of the tasks on one page."""
-    found = lines(use(client, "find_tasks", **filters)["tasks"])
-    return [int(line[1:].partition(" ")[0]) for line in found]
-
-
 def outcome(task, **fields):
     """The result for the caller of a change of this task."""
     return {"number": task["number"], **fields, "url": f"http://127.0.0.1:8000/#task={task['number']}"}
@@ -289,6 +283,9 @@ def test_tasks_are_found_by_every_filter_and_those_of_an_archived_project_by_its
         ("updated_since", first["updated_at"]),
     ):
         assert found(**{name: value}) == ["First"], name
+    assert (found(created_since=second["created_at"]), found(created_since="2099-01-01")) == (["Second"], [])
+    owner.data(owner.post(f"/tasks/{first['id']}/complete"))
+    assert (found(status="open"), found(completed_since=second["created_at"])) == (["Second"], ["First"])
     shown = {"Filters": [line(second, "Second", "todo for Ana of the filters")]}
     assert use(ana, "find_tasks", assignee="me") == {"tasks": shown, "total": 1}
     archived = owner.make_project(name="Now archived")
@@ -789,16 +786,6 @@ def test_an_update_that_is_refused_changes_nothing(owner, task):
     assert "start_date: must not be after due_date" in text
     now = stored(owner, task["id"])
     assert (now["version"], now["status"], now["priority"]) == (2, "review", "high")
-
-
-def test_a_repeated_comment_is_found_among_many_later_ones_while_there_is_its_task(owner, task):
-    comment = {"task_id": task["id"], "content": "Once"}
-    made = use(owner, "add_comment", **comment)
-    for _ in range(30):
-        owner.make(f"/tasks/{task['id']}/comments", {"content": "Later"})
-    assert use(owner, "add_comment", **comment) == made | {"already_made": True}
-    owner.data(owner.delete(f"/tasks/{task['id']}"))
-    assert refused(owner, "add_comment", **comment).startswith("not_found: no such task")
 
 
 def test_completing_with_a_comment_does_both_once_until_the_task_is_opened_again(owner, task):

@@ -226,29 +226,20 @@ def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path):
         assert failed.stderr.startswith(f"Error: {said}"), text[:60]
 
 
-def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch_here, tmp_path):
-    server = launch_here(TASKS_WORKSPACE__TIMEZONE="America/New_York")
-    owner = server.client()
-    text = " x\r\n\r\ny\n"
-    made = {"project_id": owner.make_project()["id"], "title": "T", "description": text, "external_id": "1"}
-    task = owner.make("/tasks", made | {"due_date": "2026-12-01"})
-    assert (task["description"], task["due_date"]) == (text, "2026-12-02T04:59:59.999Z")
-    server.flask("export", str(tmp_path / "exported.csv"))
-    exported = (tmp_path / "exported.csv").read_bytes()
-    assert b",2026-12-01," in exported
-    again = run_import(server, tmp_path, exported + b",,,,,\r\n", "--apply")
-    assert again.stdout.splitlines()[-1] == "0 new, 0 changed, 1 unchanged"
-
-
-def test_dates_are_such_for_a_spreadsheet_and_come_back_from_it(launch_here, tmp_path):
+def test_dates_are_such_for_a_spreadsheet_and_come_back_from_it_as_do_texts(launch_here, tmp_path):
     server = launch_here(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
     owner = server.client()
     dues = {"2027-03-01": "2027-03-01", "2027-03-01T13:00:00Z": "2027-03-01 14:00"}
     dues |= {time: time for time in ("2027-02-28T23:00:00.000Z", "2027-03-01T13:00:05.000Z")}
     project = owner.make_project()
     for due in dues:
-        owner.make_task(project, title="T", due_date=due, start_date="2027-02-01")
-    exported = server.flask("export").stdout
+        dates = {"due_date": due, "start_date": "2027-02-01"}
+        owner.make_task(project, title="T", description=" x\r\n\r\ny\n", **dates)
+    assert server.flask("export", str(tmp_path / "exported.csv")).returncode == 0
+    raw = (tmp_path / "exported.csv").read_bytes()
+    done = run_import(server, tmp_path, raw + b",,,,,\r\n", "--apply").stdout
+    assert done == "0 new, 0 changed, 4 unchanged\n"
+    exported = raw.decode()
     rows = [*csv.DictReader(io.StringIO(exported.removeprefix("\ufeff")))]
     assert [(row["start_date"], row["due_date"]) for row in rows] == [
         ("2027-02-01", due) for due in dues.values()
