@@ -659,6 +659,7 @@ def test_a_repeated_creation_makes_one_thing(owner, task):
         different = use(owner, tool, **arguments | {name: f"Twice {task['id']}"})
         assert "already_made" not in different
         assert different[key] != made[key]
+        assert use(owner, tool, **arguments)["already_made"] is True  # behind a later one
         for _ in range(2):
             assert owner.delete(path.format(made[key], task=task["id"])).status_code == 200
             new = use(owner, tool, **arguments)
@@ -818,10 +819,10 @@ def test_completing_what_is_done_changes_nothing_whoever_asks(server, owner, rea
     assert "moves nothing to done" not in text
 
 
-def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
+def test_webhooks_are_those_of_the_api(hooked, shared_receiver):
     """Each change is sent before its tool answers, under the id of the tool's request."""
     shared_receiver.all_here()
-    project = use(hooked, "create_project", name="Website")["id"]
+    use(hooked, "create_project", name="Website")
     task = use(hooked, "create_task", project="website", title="Draft", assignee="me")["number"]
     use(hooked, "create_task", project="website", title="Draft", assignee="me")
     use(hooked, "update_task", task_id=task, status="in_progress", priority="high")
@@ -835,11 +836,6 @@ def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
     ids = [event["request_id"] for event in events]
     assert ids == [*ids[:3], ids[3], ids[3]]
     assert len(set(ids)) == 4
-    entries = hooked.read("/activity")["activity"][:6]
-    done = [f"{entry['action']} {entry['entity']}" for entry in entries]
-    assert done[:4] == ["created comment", "moved task"] * 2
-    assert done[4:] == ["created task", "created project"]
-    assert entries[-1]["entity_id"] == project
 
 
 def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch_here):

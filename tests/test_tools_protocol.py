@@ -96,18 +96,6 @@ def test_only_post_of_json_is_taken_whatever_other_headers_say(server):
         assert result_of(exchange(server, message(), **other)) == {}
 
 
-def test_without_a_valid_key_there_is_no_trace_of_oauth(server):
-    """With any other answer Claude Code and Cursor ignore the key in their configuration."""
-    for key in (None, "tms_wrong", ""):
-        answer = exchange(server, message(), key=key)
-        assert error_of(answer) == (401, -32600, None)
-        assert answer.headers["WWW-Authenticate"] == "Bearer"
-    known = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
-    paths = ["/register", *(f"/.well-known/{name}" for name in known)]
-    for method, below, path in product(("GET", "POST"), ("", "/mcp"), paths):
-        assert server.call(method, below + path).status_code == 404
-
-
 def test_the_body_is_as_limited_as_the_api_s(launch):
     server = launch(TASKS_SERVER__MAX_BODY_BYTES="2048", BOUND_READ_SECONDS="2")
     assert error_of(exchange(server, message(text="x" * 3000))) == (413, -32600, None)

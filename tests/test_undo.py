@@ -167,11 +167,6 @@ def test_what_others_have_changed_since_is_left_with_the_reason(server, owner, p
     assert [third[name] for name in ("title", "priority")] == ["Old 2", "medium"]
     fault(owner.get(f"/tasks/{alone['id']}"), 404, "not_found")
     assert listed(owner)[0]["id"] in (alone["id"], comment["id"])
-    again = undo(owner, since, by=key)
-    assert done(again) == []
-    undone = [("task", "already undone"), ("task", "priority", "already undone")]
-    undone += [("task", "priority", "title", "already undone")]
-    assert set(reasons(result)) < set(reasons(again))
 
 
 def test_what_others_changed_between_two_changes_stays(owner, robot, join, project):
