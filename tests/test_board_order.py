@@ -18,10 +18,10 @@ def announced(page):
 
 def drag(page, title, onto, half):
     """Drag a card over the upper or lower half of another one."""
-    box = ui.card(page, onto).bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.25 if half == "upper" else 0.75)
     ui.card(page, title).hover()
     page.mouse.down()
+    box = ui.card(page, onto).bounding_box()  # not before it has been scrolled to
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.25 if half == "upper" else 0.75)
     page.mouse.move(x, y - 3)
     page.mouse.move(x, y)
     expect(page.locator(".drop")).to_be_visible()
