@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import board as ui
+import pytest
 import requests
 from harness import OWNER_KEY, PATIENCE
 from playwright.sync_api import expect
@@ -19,19 +20,11 @@ def open_form(page, button, name=None):
     return dialog
 
 
-def check_form(page, button, name=None):
-    """The form that a button opens is fit for every reader."""
-    dialog = open_form(page, button, name)
-    ui.check_page(page)
-    return dialog
-
-
 def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server, join):
     ida = join(full_name="Ida Ilves")
     page = sign_in(address="#view=people")
-    ui.check_page(page)
     fields = {"E-mail": "tom@example.com", "Name": "Tom Toll", "Role": "Client"}
-    ui.fill_in(check_form(page, "Invite"), fields)
+    ui.fill_in(open_form(page, "Invite"), fields)
     first = ui.secret(page, "Invitation for Tom Toll")
     again = open_form(page, "Invite")
     again.get_by_label("E-mail").fill("TOM@example.com")
@@ -74,14 +67,13 @@ def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
 def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign_in, join, server):
     eva = join(full_name="Eva Eng")
     page = sign_in(eva.key, "#view=account")
-    ui.check_page(page)
     ui.fill_in(page.locator("main"), {"Name": "Eva Engel"}, "Save changes")
     expect(page.get_by_role("button", name="You: Eva Engel")).to_be_visible()
     expect(page.get_by_text("This browser")).to_have_count(1)
     sessions = page.locator("section").filter(has=page.get_by_role("heading", name="Your sessions"))
     expect(sessions.get_by_text("This browser")).to_have_count(1)
     fields = {"Name": "CI", "Access": "read-only", "Expires": "2099-01-01"}
-    ui.fill_in(check_form(page, "New key for a program"), fields)
+    ui.fill_in(open_form(page, "New key for a program"), fields)
     key = ui.secret(page, "The API key “CI”")
     expect(ui.row(page, "CI")).to_contain_text("read-only")
     expect(ui.row(page, "CI")).to_contain_text("until 1 Jan 2099")
@@ -105,7 +97,7 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     page = sign_in(eva.key, "#view=meetings", locale="pt-BR", timezone_id="America/Sao_Paulo")
     expect(page.get_by_text("No meetings yet.")).to_be_visible()
     fields = {"Title": "Call", "Starts": "2098-12-31T22:30", "Ends": "2098-12-31T21:30"}
-    dialog = check_form(page, "New meeting")
+    dialog = open_form(page, "New meeting")
     ui.fill_in(dialog, fields | {"Place or link": "Room 7"})
     expect(ui.message(dialog)).to_contain_text("Ends")
     ui.fill_in(dialog, {"Ends": "2098-12-31T23:30"})
@@ -139,7 +131,7 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
 def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
     owner.make("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}})
     page = sign_in(join("client").key, "#view=whiteboards")
-    dialog = check_form(page, "Open: Map", "Map")
+    dialog = open_form(page, "Open: Map", "Map")
     expect(dialog.locator("em")).to_have_text("Here")
     ui.press(dialog, "Close")
     expect(page.get_by_role("button", name=re.compile("New note|Edit|Delete"))).to_have_count(0)
@@ -178,7 +170,7 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
 
 def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     page = sign_in(address=f"#view=project&project={project['id']}")
-    ui.fill_in(check_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
+    ui.fill_in(open_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
     expect(ui.row(page, "Beta")).to_contain_text("0 of 0 tasks done")
     (milestone,) = owner.read(f"/projects/{project['id']}/milestones")["milestones"]
     owner.make_task(project, title="Of it", milestone_id=milestone["id"])
@@ -220,38 +212,48 @@ def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, recei
 # Agents: what each one does, how they are stopped and connected, and what is stuck
 
 
-def test_admins_stop_all_agents_and_everybody_sees_why(sign_in, server, join):
-    bot, ana = server.agent("Bot of the stop"), join()
-    hers, page = sign_in(ana.key, "#view=people"), sign_in(address="#view=people")
+def test_admins_stop_all_agents_and_the_page_says_why(sign_in, server):
+    bot, page = server.agent("Bot of the stop"), sign_in(address="#view=people")
     page.locator("summary", has_text="Stop all agents").click()
     page.get_by_label("Reason").fill("The keys leaked")
     ui.press(page, "Stop all agents")
-    said = "Olga Owner stopped all agents"
-    for one in (page, hers):
-        ui.refresh(one)
-        band = one.get_by_role("status").filter(has_text=said)
-        expect(band).to_contain_text("The keys leaked")
-        one.set_viewport_size({"width": 320, "height": 740})
-        expect(band).to_be_in_viewport(ratio=1)
+    band = page.get_by_role("status").filter(has_text="Olga Owner stopped all agents")
+    expect(band).to_contain_text("The keys leaked")
+    page.set_viewport_size({"width": 320, "height": 740})
+    expect(band).to_be_in_viewport(ratio=1)
     ui.check_page(page)
-    expect(hers.get_by_role("button", name="Let agents go on")).to_have_count(0)
-    expect(hers.locator("summary", has_text="Stop all agents")).to_have_count(0)
     assert "Olga Owner has stopped all agents: The keys leaked" in refused(bot, "get_context")
     ui.view(page, "Activity")
     expect(page.locator("main")).to_contain_text(re.compile("stopped all agents *The keys leaked"))
     page.reload()
     ui.press(page, "Let agents go on")
     expect(page.locator("main")).to_contain_text("Olga Owner ended the stop of all agents")
-    for one in (page, hers):
-        ui.refresh(one)
-        expect(one.get_by_role("status").filter(has_text=said)).to_have_count(0)
+    expect(band).to_have_count(0)
     assert use(bot, "get_context")["you"].startswith("Bot of the stop")
 
 
-def test_each_agent_is_listed_with_what_it_holds_and_did_last_and_is_revoked(
-    sign_in, server, owner, project, join
+@pytest.mark.long
+def test_members_see_the_stop_of_agents_and_only_their_own_agents_and_clients_none(
+    sign_in, server, owner, join
 ):
-    bot, ana = server.agent("Bot of the list"), join(full_name="Ana of the list")
+    server.agent("Bot of another")
+    hers = sign_in(join().key, "#view=people")
+    expect(hers.locator("summary", has_text="Connect an agent")).to_be_visible()
+    expect(hers.locator("#agents").get_by_role("listitem")).to_have_count(0)
+    expect(hers.locator("summary", has_text="Stop all agents")).to_have_count(0)
+    band = hers.get_by_role("status").filter(has_text="stopped all agents")
+    for path, count in {"/agents/stop": 1, "/agents/start": 0}.items():
+        owner.data(owner.post(path, {"reason": "The keys leaked"} if count else None))
+        ui.refresh(hers)
+        expect(band).to_have_count(count)
+        expect(hers.get_by_role("button", name="Let agents go on")).to_have_count(0)
+    client = sign_in(join("client").key, "#view=people")
+    expect(client.get_by_role("heading", name="Team")).to_be_visible()
+    expect(client.locator("#agents")).to_have_count(0)
+
+
+def test_each_agent_is_listed_with_what_it_holds_and_did_last_and_is_revoked(sign_in, server, owner, project):
+    bot = server.agent("Bot of the list")
     task = owner.make_task(project, title="Build it")
     give_back(bot, task)
     use(bot, "claim_task", task_id=task["number"])
@@ -263,20 +265,21 @@ def test_each_agent_is_listed_with_what_it_holds_and_did_last_and_is_revoked(
     use(bot, "complete_task", task_id=task["number"])
     ui.refresh(page)
     expect(row.get_by_role("link")).to_have_count(0)
-    hers = sign_in(ana.key, "#view=people")  # who sees her own alone
-    expect(hers.locator("summary", has_text="Connect an agent")).to_be_visible()
-    expect(hers.locator("#agents").get_by_role("listitem")).to_have_count(0)
     ui.drop(page, "Revoke: Bot of the list")
     expect(row).to_have_count(0)
     assert bot.get("/me").status_code == 401
 
 
-def test_the_lines_that_connect_an_agent_are_ready_to_copy(sign_in, server, launch, join):
+def test_the_lines_that_connect_an_agent_are_ready_to_copy(sign_in, server):
     page = sign_in(address="#view=people")
     page.locator("summary", has_text="Connect an agent").click()
     for name in ("Claude Code", "Cursor, in mcp.json", "VS Code, in .vscode/mcp.json", "Codex", "Gemini CLI"):
         expect(page.get_by_label(name, exact=True)).to_have_value(re.compile(re.escape(f"{server.base}/mcp")))
     ui.check_page(page)
+
+
+@pytest.mark.long
+def test_the_lines_that_connect_an_agent_name_the_configured_address(sign_in, launch):
     base = "http://localhost:8000"  # not the address by which the test reaches it
     other = launch(TASKS_OAUTH__ENABLED="true", TASKS_SERVER__BASE_URL=base)
     page = sign_in(address="#view=people", base=other.base)
@@ -284,9 +287,6 @@ def test_the_lines_that_connect_an_agent_are_ready_to_copy(sign_in, server, laun
     expect(page.get_by_label("claude.ai and ChatGPT, as a connector")).to_have_value(f"{base}/mcp")
     command = f"claude mcp add --scope user --transport http tasks {base}/mcp"
     expect(page.get_by_label("Claude Code")).to_have_value(command)
-    client = sign_in(join("client").key, "#view=people")
-    expect(client.get_by_role("heading", name="Team")).to_be_visible()
-    expect(client.locator("#agents")).to_have_count(0)
 
 
 def test_a_card_shows_that_agents_get_no_further(sign_in, owner, server, project):
@@ -297,7 +297,6 @@ def test_a_card_shows_that_agents_get_no_further(sign_in, owner, server, project
     expect(ui.card(page, "Too hard")).to_contain_text("Stuck")
     dialog = ui.opened(page, "Too hard")
     expect(dialog).to_contain_text("Agents tried this 3 times without a result.")
-    ui.check_page(page)
     owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Easier"}))
     ui.refresh(page)
     expect(ui.card(page, "Easier")).not_to_contain_text("Stuck")
@@ -365,14 +364,14 @@ def test_the_page_of_such_a_client_has_its_projects_alone(sign_in, owner, join):
     expect(page.get_by_text("A task nearby")).to_be_visible()
     for text in ("A task elsewhere", "Elsewhere"):
         expect(page.get_by_text(text)).to_have_count(0)
-    page = sign_in(client.key, f"#task={task['number']}")
+    ui.show(page, f"#task={task['number']}")
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Title", exact=True)).to_have_value("A task nearby")
     dialog.get_by_text("History").click()
     expect(dialog.locator(".entry")).to_have_text([re.compile("created")])
-    ui.check_page(page)
 
 
+@pytest.mark.long
 def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owner, join):
     kept, lost = owner.make_project(name="Kept"), owner.make_project(name="Lost")
     client = join("client", full_name="Lea Less", project_ids=[kept["id"], lost["id"]])
@@ -386,6 +385,7 @@ def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owne
     expect(page.get_by_text("A task of Lost")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_client_begins_with_the_board_unless_something_waits(sign_in, owner, join):
     shown = owner.make_project(name="Shown")
     task = owner.make_task(shown, title="Walk")

@@ -97,6 +97,7 @@ def test_of_many_own_tasks_those_due_first_are_loaded_and_others_on_request(
 MONTH = "#view=month&day=2020-01-15"
 
 
+@pytest.mark.long
 def test_another_person_s_change_costs_at_most_three_requests(sign_in, ana, server, owner, project):
     mine = {"assignee_id": ana.member["id"], "due_date": "2020-01-01"}
     first = owner.make_task(project, title="On top", **mine)
@@ -128,6 +129,7 @@ def test_another_person_s_change_costs_at_most_three_requests(sign_in, ana, serv
     expect(ui.column(page, "Review")).to_have_accessible_name("Review 1")
 
 
+@pytest.mark.long
 def test_what_somebody_elses_change_does_not_concern_is_not_loaded_again(sign_in, ana, owner, project, task):
     path, of_project = f"/tasks/{task['id']}", f"/projects/{project['id']}"
     page, asked = sign_in(ana.key), []
@@ -254,7 +256,7 @@ def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, ow
     task = owner.make_task(project, title="Open", milestone_id=alpha["id"])
     page = sign_in(address="#view=project")  # of no project: an error, and no empty page
     expect(page.locator("#title")).to_be_visible()
-    page = sign_in(address=f"#view=project&project={project['id']}")
+    ui.show(page, f"#view=project&project={project['id']}")
     ui.press(page, "Close: Alpha")
     expect(page.get_by_role("heading", name="Closed")).to_be_visible()
     expect(ui.row(page, "Beta").locator(".late")).to_have_count(1)
