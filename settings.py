@@ -228,7 +228,8 @@ class SecretUrl(Url):
 
 def _section(schema: type[Schema]) -> fields.Nested:
     """Return the field of a section; the defaults of a missing section apply."""
-    return fields.Nested(schema, load_default=lambda: schema().load({}))
+    made = schema()
+    return fields.Nested(made, load_default=lambda: made.load({}))
 
 
 class ServerSettings(schemas.Strict):
@@ -435,10 +436,13 @@ class Configuration(schemas.Strict):
                 raise ValidationError({"webhooks": {number: {"name": [problem]}}})
 
 
+CONFIGURATION = Configuration()
+
+
 def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with their defaults. Raises `SettingsError` for the first bad one."""
     try:
-        return Configuration().load(raw)
+        return CONFIGURATION.load(raw)
     except ValidationError as error:
         field, message = schemas.problems_of(error)[0]
     # marshmallow adds .key or .value to the names in a fields.Dict. No value is quoted: it may be a secret.
