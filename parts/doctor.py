@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import stat
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from store import MIGRATIONS, migration_names, unwritable
 
 BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
 LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
+IN_SCHEMA = (
+    "SELECT type || ' ' || name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql > ''"
+)
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
@@ -76,6 +80,14 @@ def doctor() -> None:
     click.echo(f"{database.db.database} and its configuration are in order.")
 
 
+@cache
+def expected_schema() -> dict[str, str | None]:
+    """Return the names of what a new database contains, each index with its SQL."""
+    with SqliteDatabase(":memory:") as fresh:
+        Runner(fresh, str(MIGRATIONS)).up()
+        return dict(fresh.execute_sql(IN_SCHEMA))
+
+
 def integrity_problems() -> list[str]:
     """Return a line for each wrong page, reference or index, with what to do. Raises `BadDatabase`."""
     if migration_names(Path(database.db.database), Runner(database.db, str(MIGRATIONS)))[0]:
@@ -92,11 +104,8 @@ def integrity_problems() -> list[str]:
     for table, _, parent, _ in database.db.execute_sql("PRAGMA foreign_key_check"):
         remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
         problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
-    made = "SELECT type || ' ' || name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql > ''"
-    with SqliteDatabase(":memory:") as fresh:
-        Runner(fresh, str(MIGRATIONS)).up()
-        present, expected = dict(database.db.execute_sql(made)), dict(fresh.execute_sql(made))
-    for name, sql in sorted(expected.items() - present.items(), key=str):
+    present = dict(database.db.execute_sql(IN_SCHEMA))
+    for name, sql in sorted(expected_schema().items() - present.items(), key=str):
         drop = f"DROP {name}; " if name in present else ""
         remedy = f"execute in sqlite3: {drop}{sql}" if sql else "restore a backup"
         problems.append(f"the {name} is missing or another one; {remedy}")
