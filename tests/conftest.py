@@ -21,6 +21,7 @@ LONGEST += ["throwaway", "mail", "board_today", "oauth", "commands", "deploy", "
 LONGEST += ["database", "undo", "docs_page", "bad_input", "changes", "retries", "transfer"]
 LONGEST += ["repeat", "client_projects", "startup", "slow_clients", "backup", "sweeper"]
 LONGEST += ["readme", "serving", "secrets", "core", "config", "listen", "deleted", "deliveries"]
+LONGEST += ["tools_brief", "tools_clients", "query_plans"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {

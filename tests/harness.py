@@ -461,6 +461,9 @@ class Server:
         """Add an agent by the command line, and return its client."""
         return self.client(invoke(self, "member", "add", name, "--agent").stdout.strip())
 
+    def sweep(self):
+        """Do now what is due, such as the end of claims; a server's own thread does it."""
+
     def children(self):
         """The process ids of the workers."""
         listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -560,6 +563,12 @@ class Local(Server):
     def session(self):
         return InProcess(self)
 
+    def sweep(self):
+        self.select()
+        for _, is_due, run in self.app.errands:
+            if is_due():
+                run()
+
     def stop(self):
         db.disconnect()
         Local.selected, logging.getLogger("tasks").handlers = None, []
@@ -570,16 +579,16 @@ class Local(Server):
 
 @lru_cache(maxsize=8)
 def application(environment, settings):
-    """The application in this environment, with a configuration file of this content."""
+    """The application in this environment, with a configuration file of this content, for any database."""
     return create_app()
 
 
 def invoke(server, *words, **environment):
     """Run a command on this server's database in this process, which takes a tenth of a program's time."""
     with patch.dict(os.environ, given := server.environment | environment, clear=True):
-        file = config_file()
+        file, path = config_file(), given.pop("TASKS_SERVER__DATABASE", "")
         app = application(frozenset(given.items()), file.read_bytes() if file.is_file() else None)
-        db.init(os.path.realpath(app.config["SERVER"]["database"]), timeout=LOCK_SECONDS)
+        db.init(os.path.realpath(path or app.config["SERVER"]["database"]), timeout=LOCK_SECONDS)
         result = app.test_cli_runner().invoke(args=[str(word) for word in words])
     db.disconnect()  # as the end of a program does
     Local.selected = None  # a command may have set the time zone
@@ -650,12 +659,13 @@ def settable_clock(folder):
 
     set_clock(0)
     (folder / "sitecustomize.py").write_text(
-        "import time\n"
+        "import sys, time\n"
         "real = time.time_ns\n"
         f"def time_ns():\n    with open({str(offset)!r}) as file:\n"
         "        return real() + int(file.read()) * 1_000_000_000\n"
         "time.time_ns = time_ns\n"
         "time.time = lambda: time_ns() / 1e9\n"
+        "if 'times' in sys.modules:  # a fork runs this\n    sys.modules['times'].time_ns = time_ns\n"
     )
     return set_clock, {"PYTHONPATH": str(folder)}
 

@@ -9,6 +9,7 @@ from test_inbox import change, comment, emptied, unread
 from test_keys import make_key
 from test_tools import refused, stored, titles, use
 
+NEEDS_SOCKET = False
 STUCK = "agents have tried #{} 3 times without a result; a person changes or reassigns it first"
 
 
@@ -34,7 +35,7 @@ def test_a_task_is_stuck_after_three_tries_whoever_of_the_agents_makes_them(serv
     give_back(bot, task)
     claim(other, task, 5)
     let_end(server, task)
-    wait_until(lambda: stored(ana, task["id"])["status"] == "todo")
+    assert stored(ana, task["id"])["status"] == "todo"
     assert unread(ana) == ["claim_ended"]
     use(bot, "claim_task", project=project["id"])
     use(bot, "complete_task", task_id=task["number"])
@@ -51,7 +52,7 @@ def test_a_task_is_stuck_after_three_tries_whoever_of_the_agents_makes_them(serv
     for _ in range(3):
         claim(bot, task, 5)
         let_end(server, task)
-        wait_until(lambda: stored(ana, task["id"])["status"] == "todo")
+        assert stored(ana, task["id"])["status"] == "todo"
     assert (tries(ana, task), unread(ana)[0], unread(ana).count("stuck")) == (3, "stuck", 1)
     for agent in (bot, other):
         assert STUCK.format(task["number"]) in refused(agent, "claim_task", task_id=task["number"])
@@ -90,7 +91,7 @@ def test_an_agent_in_a_person_s_name_notifies_this_person_of_what_waits_for_a_pe
         give_back(bot, task)
     claim(bot, task, 5)
     let_end(server, task)
-    wait_until(lambda: unread(ana) == ["stuck"])
+    assert unread(ana) == ["stuck"]
 
 
 @pytest.mark.parametrize("way", ["edit", "reassign", "answer", "claim", "complete"])
@@ -139,8 +140,8 @@ def test_only_what_an_agent_submitted_counts_until_it_is_accepted(bot, owner, ta
         assert tries(owner, task) == count
 
 
-def test_agents_are_stopped_with_a_reason_and_go_on(launch):
-    server = launch()
+def test_agents_are_stopped_with_a_reason_and_go_on(launch_here):
+    server = launch_here()
     owner, bot, ana = server.client(), server.agent("Bot that is stopped"), server.join()
     task = owner.make_task(owner.make_project())
     assert owner.read("/agents/stop") == {"stop": None}
@@ -201,8 +202,8 @@ def test_who_waits_for_work_gets_none_while_agents_are_stopped_and_the_rest_afte
     assert (sorted(found), seconds < 5) == (["Before", "Work"], True)
 
 
-def test_agents_are_stopped_on_the_command_line(launch):
-    server = launch()
+def test_agents_are_stopped_on_the_command_line(launch_here):
+    server = launch_here()
     owner, bot = server.client(), server.agent("Bot of the console")
     as_member = ("--as", server.join().member["email"])
     assert invoke(server, "agents", "stop", "I may not", *as_member).exit_code == 1

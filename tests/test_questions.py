@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from harness import fault, last_event, wait_until
+from harness import fault, last_event
 from test_claims import claim, is_free, let_end
 from test_inbox import change, comment, emptied, inbox, unread
 from test_keys import make_key
@@ -11,6 +11,8 @@ from test_members import invite
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 from test_tools import refused, stored, use
+
+NEEDS_SOCKET = False
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +169,7 @@ def test_a_claim_may_end_meanwhile_and_who_claims_next_gets_question_and_answer(
     claim(bot, task, 5)
     use(bot, "add_comment", task_id=task["number"], content="Blue?", question=True)
     let_end(server, task)
-    wait_until(lambda: is_free(owner, task))
+    assert is_free(owner, task)
     assert not ready(owner, task)
     comment(owner, task, "Blue.")
     assert ready(owner, task)
