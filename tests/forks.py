@@ -8,10 +8,12 @@ import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_uint32
+from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
-from subprocess import TimeoutExpired
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGKILL, SIGTERM, signal
+from subprocess import Popen, TimeoutExpired
 
 from watch import end_with_parent
 
@@ -72,6 +74,30 @@ def running(words, folder, environment, first=None):
                 process.wait(90)
 
 
+def alone():
+    """Lead a process group, and let `throwaway` fork the server that it starts."""
+    os.setpgrp()
+    import_module("parts.throwaway").Popen = server_or_program
+
+
+def server_or_program(words, env, pass_fds=(), **options):
+    becomes = partial(serve, words[2:], env, pass_fds) if words[1:3] == ("-m", "gunicorn") else None
+    return Popen(words, env=env, pass_fds=pass_fds, preexec_fn=becomes, **options)
+
+
+def serve(words, environment, files):
+    """Be the server in the fork that was to execute it; `Popen` waits until other files are closed."""
+    for file in {*map(int, os.listdir("/proc/self/fd"))} - {0, 1, 2, *files}:
+        with suppress(OSError):
+            os.close(file)
+    for number in (SIGINT, SIGTERM, SIGHUP):
+        signal(number, SIG_DFL)
+    try:
+        be(words, environment)
+    except SystemExit as end:
+        os._exit(end.code)
+
+
 def as_no_root():
     """Give up the capabilities by which root may open every file and folder."""
     head, sets = (c_uint32 * 2)(0x20080522, 0), (c_uint32 * 6)()
@@ -94,18 +120,22 @@ def become(words, folder, environment, stdout, stderr, listener, first):
             sys.modules.pop(file.stem, None)
         for name in [name for name in sys.modules if name.partition(".")[0] == "parts"]:
             del sys.modules[name]
-    os.environ.clear()
-    os.environ.update(environment)
-    tempfile.tempdir = None  # TMPDIR may be another one
     for place, path in ((1, stdout), (2, stderr)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, place)
         os.close(file)
     if listener:
         words += ["-b", f"fd://{listener.fileno()}"]
-    sys.argv = words
     if first:
         first()
+    be(words, environment)
+
+
+def be(words, environment):
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # TMPDIR may be another one
+    sys.argv = [*words]
     if words[0] == "flask":
         from flask.cli import main  # imported before the fork; the tests' own process does not need it
     else:

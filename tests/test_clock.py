@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 from functools import partial
 
@@ -14,8 +15,9 @@ from test_session import browser, cookie_of, sign_in
 def clock(launch_module, tmp_path_factory, shared_receiver):
     """A server whose system clock can be set."""
     set_clock, environment = settable_clock(tmp_path_factory.mktemp("clock"))
-    environment |= {"TASKS_WEBHOOKS": json.dumps([hook(shared_receiver)])}
-    server = launch_module(**environment, TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
+    first = partial(runpy.run_path, f"{environment['PYTHONPATH']}/sitecustomize.py")
+    hooks = json.dumps([hook(shared_receiver)])
+    server = launch_module(first=first, TASKS_WEBHOOKS=hooks, TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
     server.set_clock = set_clock
     return server
 

@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import tomllib
 
 import pytest
-from harness import BIN, PATIENCE, ROOT, needs_curl, needs_node, npm_packages, wait_until
+from harness import BIN, PATIENCE, ROOT, invoke, needs_curl, needs_node, npm_packages, wait_until
 from test_readme import WEBHOOKS, block
 
 from settings import load_settings
@@ -17,6 +18,7 @@ from settings import load_settings
 TOOLS = (ROOT / "docs" / "tools.md").read_text()
 MOVING = (ROOT / "docs" / "moving.md").read_text()
 TESTING = (ROOT / "docs" / "testing.md").read_text()
+NEEDS_SOCKET = False
 PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
 
 
@@ -33,6 +35,7 @@ def as_neighbour(code):
     return code.replace("../tasks/.venv/bin", str(BIN)).replace("../tasks/app", str(ROOT / "app"))
 
 
+@pytest.mark.long
 @needs_curl
 def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
     code, said = run(["bash", "-eu", "-c", as_neighbour(block("sh", "throwaway", TESTING))], tmp_path)
@@ -56,6 +59,7 @@ def test_the_set_up_for_pytest_runs_in_parallel_however_tests_are_imported_and_u
     assert re.search(r"(\d+) passed", said)[1] == "3", said
 
 
+@pytest.mark.long
 def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):
     (tmp_path / "conftest.py").write_text(as_neighbour(block("python", "def throwaway", TESTING)))
     code = "def test_one(throwaway):\n    with throwaway(TASKS_SERVER__COLOUR='blue'):\n        pass\n"
@@ -90,11 +94,11 @@ def test_the_settings_for_tests_send_an_event_again_soon(launch, receiver):
     assert first.event["event"] == "task.completed"
 
 
-def test_the_import_prints_what_is_shown(server, tmp_path):
-    tasks = f'tasks() {{ "{BIN}/flask" --app "{ROOT}/app" "$@" 2>&1; }}\n'
-    words = ["bash", "-eu", "-c", tasks + block("sh", "tasks import", MOVING)]
-    options = {"cwd": tmp_path, "env": server.environment, "capture_output": True, "text": True}
-    assert subprocess.run(words, timeout=PATIENCE, **options).stdout == block("text", "new:", MOVING)
+def test_the_import_prints_what_is_shown(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file, _, command = block("sh", "tasks import", MOVING).partition("END\ntasks ")
+    (tmp_path / "fair.csv").write_text(file.partition("<<END\n")[2])
+    assert invoke(server, *shlex.split(command)).output == block("text", "new:", MOVING)
 
 
 @pytest.mark.long
@@ -144,6 +148,7 @@ if task := use("claim_task", minutes=30):  # or the other one was faster
 """
 
 
+@pytest.mark.long
 @needs_curl
 def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(launch, tmp_path):
     """Each runner starts a program that calls tools, as it would start an agent."""

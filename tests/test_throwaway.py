@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import time
 from contextlib import closing, contextmanager
 from functools import partial
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from forks import running
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, ending, fault, wait_until
+from forks import alone, running
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, fault, wait_until
 from older import content as whole_content
 from standardwebhooks import Webhook, WebhookVerificationError
 from test_tools import text_of
@@ -55,19 +54,10 @@ def content(database):
 
 
 @contextmanager
-def begun(folder, environment, *words, **settings):
-    """Start the command; whatever the test does, it is ended.
-
-    It is forked, unless it runs a program, which is to be in its process group.
-    """
+def begun(folder, environment, *words, first=alone, **settings):
+    """Start the command in a process group of its own; whatever the test does, it is ended."""
     words = ["flask", "--app", ROOT / "app", "throwaway", "--log", os.devnull, *words]
-    if "--" not in words:
-        with running(words, folder, environment | settings) as process:
-            yield process
-        return
-    options = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | {"process_group": 0, "text": True}
-    options |= {"cwd": folder, "env": environment | settings}
-    with subprocess.Popen([BIN / words[0], *words[1:]], **options) as process, ending(process):
+    with running(words, folder, environment | settings, first) as process:
         yield process
 
 
@@ -169,7 +159,7 @@ def test_a_program_decides_what_it_does_at_ctrl_c_and_sigterm_and_has_its_server
 
 
 def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(begin, environment):
-    with begin() as process:
+    with begin(first=None) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         (server,) = map(int, wait_until(children.read_text).split())
         # Until then the command waits for it.
