@@ -22,6 +22,7 @@ from models import Project, Task, write
 from store import prepare
 from times import new_id
 
+NEEDS_SOCKET = False
 JSON = {"Content-Type": "application/json"}
 
 
@@ -48,19 +49,20 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
 def test_outside_the_api_is_a_plain_404(server):
     paths = ("/static", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1")
     for path in (*paths, "/plugins/x", "/enroll/x/y"):
-        answer = requests.get(server.base + path, timeout=PATIENCE)
+        answer = server.call("GET", path)
         assert answer.status_code == 404, path
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert "<" not in answer.text
 
 
-def test_a_path_that_begins_with_more_slashes_is_the_apis_too(server, task):
-    place, right, wrong = f"/tasks/{task['id']}", f"Bearer {OWNER_KEY}", "Bearer tms_wrong"
+def test_a_path_that_begins_with_more_slashes_is_the_apis_too(alone):
+    owner, right, wrong = alone.client(), f"Bearer {OWNER_KEY}", "Bearer tms_wrong"
+    place = f"/tasks/{owner.make_task(owner.make_project())['id']}"
     cases = [("GET", place, wrong, 401), ("DELETE", place, None, 401), ("GET", "/nowhere", None, 401)]
     cases += [("GET", "/health", wrong, 401), ("GET", place, right, 200), ("GET", "/nowhere", right, 404)]
     for slashes, (method, path, key, status) in product(("//", "///", "/%2F"), cases):
-        url = f"{server.base}{slashes}api/v1{path}"
+        url = f"{alone.base}{slashes}api/v1{path}"
         answer = requests.request(method, url, headers={"Authorization": key}, timeout=PATIENCE)
         assert (answer.status_code, "meta" in answer.json()) == (status, True), url
 
@@ -207,8 +209,7 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
     server = launch()
     server.allow_bugs = True
     server.rows("ALTER TABLE whiteboard RENAME TO elsewhere")
-    headers = {"Authorization": f"Bearer {OWNER_KEY}"}
-    answer = requests.get(f"{server.base}/api/v1/context", headers=headers, timeout=PATIENCE)
+    answer = server.call("GET", "/api/v1/context", headers={"Authorization": f"Bearer {OWNER_KEY}"})
     error, log = fault(answer, 500, "internal_error"), server.log.read_text()
     assert figures(server)["unavailable_total",] == 0
     assert "whiteboard" not in answer.text
@@ -220,9 +221,9 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
 def test_a_condition_with_a_date_that_is_none_means_nothing(server):
     date = f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"
     for path in ("/static/x/page.css", "/api/v1/docs/swagger-ui.css"):
-        whole = requests.get(server.base + path, timeout=PATIENCE).content
+        whole = server.call("GET", path).content
         for headers in ({"If-Modified-Since": date}, {"If-Range": date, "Range": "bytes=0-9"}):
-            answer = requests.get(server.base + path, headers=headers, timeout=PATIENCE)
+            answer = server.call("GET", path, headers=headers)
             assert (answer.status_code, answer.content) == (200, whole)
 
 
