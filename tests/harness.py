@@ -358,7 +358,7 @@ class Server:
     forks = False  # whether programs are forked, which the tests that need many of them do
     port = 0  # any, unless it shall start again where it was
 
-    def __init__(self, folder, *, under=(), first=None, **settings):
+    def __init__(self, folder, *, first=None, **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
@@ -367,7 +367,7 @@ class Server:
             "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
         }
         self.environment |= {"TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner", **settings}
-        self.under = under  # the words of a command that runs gunicorn
+        self.under = ()  # the words of a command that runs gunicorn, in the benchmark
         self.first = first  # what a fork calls before it becomes a program
         self.process = None
         self.clients = []

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_the_log_has_one_line_per_request_with_the_prefix_of_the_key_alone(serve
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(launch):
-    server = launch(under=["sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "sh"])
+    fill = "import os; full = os.open('/dev/full', os.O_WRONLY); os.dup2(full, 1); os.dup2(full, 2)"
+    server = launch(first=partial(exec, fill, {}))
     owner = server.client()
     assert owner.make_task(owner.make_project())
     with server.replacing():
