@@ -342,3 +342,15 @@ def test_a_short_rest_of_the_budget_is_no_failure(launch, receiver):
     wait_until(lambda: all_delivered(server))
     assert webhooks(owner)["receiver"]["failures"] == 0
     assert receiver.all_here() == []
+
+
+def test_an_event_does_not_overtake_what_a_request_had_no_time_to_send(launch, receiver):
+    budget = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1", "TASKS_DELIVERY__SWEEPER": "false"}
+    owner = serve(launch, hook(receiver, events=["task.deleted"]), **budget).client()
+    project, task = owner.make_project(), owner.make_task(owner.make_project())
+    for _ in range(2):
+        owner.make_task(project)
+    receiver.answer = lambda call: time.sleep(0.6) or 200  # so half of the budget is not left for the second
+    owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
+    answer = owner.delete(f"/tasks/{task['id']}")
+    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
