@@ -819,15 +819,8 @@ class Receiver:
 
 
 def receivers():
-    made = []
-
-    def make():
-        made.append(Receiver())
-        return made[-1]
-
-    yield make
-    for receiver in made:
-        receiver.close()
+    with contextlib.ExitStack() as made:
+        yield lambda: made.enter_context(closing(Receiver()))
 
 
 def hook(receiver, **fields):

@@ -10,7 +10,7 @@ import pytest
 from harness import NOBODY, ROOT, fault, invoke, wait_until
 from test_claims import claim
 from test_readme import block
-from test_throwaway import ask, begun, client, environment_in
+from test_throwaway import ask, begun, client
 
 DOCS = (ROOT / "docs" / "api.md").read_text()
 
@@ -213,7 +213,7 @@ def test_the_mirror_of_the_documentation_is_the_workspace_through_kills_and_a_re
 
 
 def test_the_mirror_of_the_documentation_goes_on_after_429_and_503(tmp_path):
-    with begun(tmp_path, environment_in(tmp_path), "--seed", "7") as process:
+    with begun(tmp_path, "--seed", "7") as process:
         owner = client(process.stdout.readline())
         mirror = Mirror(SimpleNamespace(base=owner.base.removesuffix("/api/v1")), owner.key)
         for status in (429, 503):

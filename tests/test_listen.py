@@ -11,7 +11,7 @@ from forks import running
 from harness import OWNER_KEY, PATIENCE, ROOT
 from standardwebhooks import Webhook
 from test_readme import WEBHOOKS, block
-from test_throwaway import begun, cause, client, environment_in
+from test_throwaway import begun, cause, client
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_events_around_a_restart_arrive(launch, listen, receiver):
 
 
 def test_a_service_that_is_busy_or_breaks_off_is_asked_again(tmp_path, listen, receiver):
-    with begun(tmp_path, environment_in(tmp_path)) as service:
+    with begun(tmp_path) as service:
         owner = client(service.stdout.readline())
         project = owner.make_project()
         with listen(owner.base.removesuffix("/api/v1"), key=owner.key):

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.header import decode_header, make_header
@@ -40,22 +40,14 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def mailbox():
-    boxes = []
-
-    def make(**options):
-        boxes.append(Mailbox(**options))
-        return boxes[-1]
-
-    yield make
-    for box in boxes:
-        box.close()
+    with ExitStack() as boxes:
+        yield lambda **options: boxes.enter_context(closing(Mailbox(**options)))
 
 
 @pytest.fixture(scope="module")
 def shared_box():
-    box = Mailbox(enable_SMTPUTF8=True)
-    yield box
-    box.close()
+    with closing(Mailbox(enable_SMTPUTF8=True)) as box:
+        yield box
 
 
 @pytest.fixture(scope="module")

@@ -39,13 +39,6 @@ def wait(number):  # a handler would not run for a signal that comes just before
 """
 
 
-def environment_in(folder):
-    """An environment without settings, in which temporary folders are made in this one."""
-    (folder / "temporary").mkdir()
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-    return kept | {"TMPDIR": str(folder / "temporary"), "TASKS_CONFIG": os.devnull}
-
-
 def content(database):
     """The content without hidden activity and old notices, which are pruned some time after the start."""
     with closing(sqlite3.connect(database)) as connection:
@@ -54,39 +47,32 @@ def content(database):
 
 
 @contextmanager
-def begun(folder, environment, *words, first=alone, **settings):
-    """Start the command in a process group of its own; whatever the test does, it is ended."""
+def begun(folder, *words, first=alone, **settings):
+    """Start the command, in a process group and a temporary folder of its own; it is ended in any case."""
+    (folder / "temporary").mkdir(exist_ok=True)
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+    environment |= {"TMPDIR": str(folder / "temporary"), "TASKS_CONFIG": os.devnull, **settings}
     words = ["flask", "--app", ROOT / "app", "throwaway", "--log", os.devnull, *words]
-    with running(words, folder, environment | settings, first) as process:
+    with running(words, folder, environment, first) as process:
         yield process
 
 
 @pytest.fixture
-def environment(tmp_path):
-    return environment_in(tmp_path)
+def begin(tmp_path):
+    yield partial(begun, tmp_path)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.fixture
-def begin(environment, tmp_path):
-    return partial(begun, tmp_path, environment)
-
-
-@pytest.fixture
-def run(begin, environment):
-    """Run the command to its end; its folder must be gone then."""
+def run(begin):
+    """Run the command to its end."""
 
     def run(*words, **settings):
         with begin(*words, **settings) as process:
             stdout, stderr = process.stdout.read(), process.stderr.read()
-            code = process.wait(PATIENCE)
-        assert left_over(environment) == []
-        return code, stdout, stderr
+            return process.wait(PATIENCE), stdout, stderr
 
     return run
-
-
-def left_over(environment):
-    return os.listdir(environment["TMPDIR"])
 
 
 def client(line):
@@ -100,7 +86,7 @@ def client(line):
     return owner
 
 
-def test_two_are_two_workspaces_with_settings_of_the_environment_and_end(begin, environment, tmp_path):
+def test_two_are_two_workspaces_with_settings_of_the_environment_and_end(begin, tmp_path):
     (tmp_path / "config.toml").write_text('[workspace]\nname = "Of the file"\n')
     settings = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "2", "TASKS_BOOTSTRAP__API_KEY": "$MY_KEY"}
     settings["TASKS_CONFIG"] = str(tmp_path / "config.toml")
@@ -122,12 +108,10 @@ def test_two_are_two_workspaces_with_settings_of_the_environment_and_end(begin, 
         with pytest.raises(requests.ConnectionError):
             first.get("/health")
         second.make_project()
-        (folder,) = left_over(environment)
-        assert "tasks.db" in os.listdir(f"{environment['TMPDIR']}/{folder}")
+        assert list(tmp_path.glob("temporary/*/tasks.db"))
         second.session.close()
         other.send_signal(HANGUP)
         assert other.wait(PATIENCE) == 0
-    assert left_over(environment) == []
     assert not (tmp_path / "own.db").exists()
 
 
@@ -145,7 +129,7 @@ def test_a_program_gets_address_and_key_and_no_settings(run, tmp_path):
     assert "GET /api/v1/projects 200" in (tmp_path / "server.log").read_text()
 
 
-def test_a_program_decides_what_it_does_at_ctrl_c_and_sigterm_and_has_its_server_then(begin, environment):
+def test_a_program_decides_what_it_does_at_ctrl_c_and_sigterm_and_has_its_server_then(begin):
     """A terminal sends SIGINT to all processes of the group."""
     code = ASK + "wait(signal.SIGINT)\nprint(ask('/health'))\nwait(signal.SIGTERM)\nsys.exit(9)"
     with begin("--", BIN / "python", "-c", code) as process:
@@ -155,10 +139,9 @@ def test_a_program_decides_what_it_does_at_ctrl_c_and_sigterm_and_has_its_server
         assert process.stdout.readline() == "ready\n"
         process.terminate()
         assert process.wait(PATIENCE) == 9
-    assert left_over(environment) == []
 
 
-def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(begin, environment):
+def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(begin):
     with begin(first=None) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         (server,) = map(int, wait_until(children.read_text).split())
@@ -172,7 +155,6 @@ def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(b
         os.kill(server, signal.SIGCONT)
         assert process.wait(PATIENCE) == 128 + signal.SIGTERM  # of the first
         assert not Path(f"/proc/{server}").exists()
-    assert left_over(environment) == []
 
 
 def test_a_failed_start_is_one_line(run):
@@ -198,7 +180,7 @@ def begun_once(tmp_path_factory):
     settings = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "300", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "1"}
     settings["TASKS_BOOTSTRAP__API_KEY"] = OWNER_KEY
     words = ("--seed", "7", "--today", "2026-01-05", "--log", str(folder / "server.log"))
-    with begun(folder, environment_in(folder), *words, **settings) as process:
+    with begun(folder, *words, **settings) as process:
         owner = client(process.stdout.readline())
         yield next((folder / "temporary").iterdir()) / "tasks.db", owner
         owner.session.close()
@@ -390,14 +372,14 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
         assert requests.request(method, url, headers=headers, timeout=PATIENCE).status_code == 404
 
 
-def test_a_seed_repeats_a_workspace_and_a_reset_its_baseline(begun_once, owner, begin, environment):
+def test_a_seed_repeats_a_workspace_and_a_reset_its_baseline(begun_once, owner, begin, tmp_path):
     """With the clock of then."""
     database, _ = begun_once
     own, settings = content(database), {"TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
     with begin("--seed", "7", "--today", "2026-01-05", **settings) as process:
         second = client(process.stdout.readline())
         assert second.key == OWNER_KEY
-        database = f"{environment['TMPDIR']}/{left_over(environment)[0]}/tasks.db"
+        (database,) = tmp_path.glob("temporary/*/tasks.db")
         other = content(database)
         ask(second, "POST", "clock", advance="2h")
         second.make_task(second.make_project())
