@@ -189,7 +189,8 @@ function summary({ undone, left }) {
   const wordOf = (one) => one.reason ?? nounOf(one);
   const sizeOf = (some) => new Set(some.map(({ entity_id }) => entity_id)).size;
   const say = (some) => SENTENCES[some[0].action](sizeOf(some), wordOf(some[0]));
-  const partsOf = (rows) => [...Map.groupBy(rows, (one) => one.action + wordOf(one)).values()].map(say);
+  const kindOf = (one) => one.action + wordOf(one);
+  const partsOf = (rows) => [...Map.groupBy(rows, kindOf).values()].map(say);
   const sentences = [partsOf(undone).join(", "), ...partsOf(left)].filter(Boolean);
   return sentences.map((words) => `${capital(words)}.`).join(" ") || "There is nothing to undo.";
 }
