@@ -27,7 +27,8 @@ def register(app: Any) -> None:
 def undescribed(rule: Rule, view: Any) -> Iterator[str]:
     """Yield a message for a view that the document cannot describe."""
     if view.declared.gives is not None and not (view.__doc__ and Endpoint.of(rule, view).tag):
-        yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
+        place = "an entry in TAGS or TAG_OF of openapi.py (docs/recipes.md)"
+        yield f"{rule.endpoint} needs a docstring, and its path {rule.rule} {place}"
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -133,8 +133,8 @@ def test_a_wrong_declaration_ends_the_start_with_one_line(tmp_path):
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith(
         "Error: before_request never calls <lambda>; after_request never calls print; errorhandler never"
-        " calls repr; api.str has no @operation; api.len needs a docstring, and TAGS of openapi.py a part of"
-        " its path /api/v1/other (docs/internals.md"
+        " calls repr; api.str has no @operation; api.len needs a docstring, and its path /api/v1/other"
+        " an entry in TAGS or TAG_OF of openapi.py (docs/recipes.md) (docs/internals.md"
     )
 
 
