@@ -9,12 +9,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import pytest
 import requests
-from harness import PATIENCE, ROOT, ending, wait_until
+from harness import PATIENCE, ROOT, ending
 
 from app import PARTS
 
@@ -30,27 +28,7 @@ secret = "route-secret"
 
 
 @pytest.fixture(scope="module")
-def received():
-    """Each request that a receiver of webhooks got: its headers and its body."""
-    requests_ = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self):
-            requests_.append((self.headers, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *words):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1], requests_
-        server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def core(tmp_path_factory, received):
+def core(tmp_path_factory, shared_receiver):
     """A client of a service that was made of the modules at the root alone."""
     folder = tmp_path_factory.mktemp("core")
     for file in ROOT.glob("*.py"):
@@ -61,7 +39,7 @@ def core(tmp_path_factory, received):
     (folder / "config.toml").write_text(ROUTES)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        hook = {"name": "receiver", "url": f"http://127.0.0.1:{received[0]}/", "secret": "hush"}
+        hook = {"name": "receiver", "url": shared_receiver.url, "secret": "hush"}
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_")} | {
             "TASKS_CONFIG": str(folder / "config.toml"),
             "TASKS_BOOTSTRAP__API_KEY": KEY,
@@ -114,20 +92,17 @@ def test_serves_the_context_and_the_lists_of_the_specification(core, task):
     assert listed["tasks"][0]["id"] == task["id"]
 
 
-def test_changes_completes_and_deletes_tasks_and_sends_signed_webhooks(core, task, received):
-    path, calls = f"/tasks/{task['id']}", received[1]
-    calls.clear()
+def test_changes_completes_and_deletes_tasks_and_sends_signed_webhooks(core, task, shared_receiver):
+    path = f"/tasks/{task['id']}"
+    shared_receiver.all_here()
     assert api(core, "PATCH", path, {"title": "Tried", "status": "in_progress"})["status"] == "in_progress"
     assert api(core, "POST", f"{path}/comments", {"content": "Done"}, 201)["content"] == "Done"
     assert api(core, "POST", f"{path}/complete")["status"] == "done"
-    wait_until(lambda: len(calls) == 3)
-    assert [head["x-service-event"] for head, _ in calls] == [
-        "task.updated",
-        "comment.added",
-        "task.completed",
-    ]
-    for head, body in calls:
-        assert head["x-service-signature"] == hmac.new(b"hush", body, hashlib.sha256).hexdigest()
+    calls = [shared_receiver.next() for _ in range(3)]
+    assert [call.event["event"] for call in calls] == ["task.updated", "comment.added", "task.completed"]
+    for call in calls:
+        signature = hmac.new(b"hush", call.body, hashlib.sha256).hexdigest()
+        assert call.headers["x-service-signature"] == signature
     assert [one["content"] for one in api(core, "GET", f"{path}/comments")["comments"]] == ["Done"]
     assert api(core, "GET", path)["project"]["name"] == "Core"
     assert api(core, "DELETE", path)["deleted"]

@@ -341,15 +341,7 @@ def test_another_assignee_ends_what_the_first_was_told(owner, ana, ben, cleo, pr
     assert unread(ben) == []
 
 
-def test_an_import_tells_nobody_and_a_demonstration_shows_the_owner_an_agents_work(launch, tmp_path):
-    server = launch()
-    server.flask("seed")
-    owner = server.client()
-    assert sorted(unread(owner)) == ["question", "review"]
-    assert len(server.rows("DELETE FROM notice RETURNING id")) == 2
-    (member, *_) = [m for m in owner.read("/members")["members"] if m["role"] == "member"]
-    file = tmp_path / "tasks.csv"
-    file.write_text(f"title,project,assignee\nImported,New,{member['email']}\n")
-    assert server.flask("import", str(file), "--apply").returncode == 0
-    assert server.rows("SELECT id FROM notice") == []
-    assert server.rows("SELECT title FROM task WHERE title = 'Imported' AND assignee_id = ?", member["id"])
+def test_a_demonstration_shows_the_owner_an_agents_work(launch_here):
+    server = launch_here()
+    assert invoke(server, "seed").exit_code == 0
+    assert sorted(unread(server.client())) == ["question", "review"]

@@ -156,15 +156,6 @@ def test_a_question_may_answer_another_one_and_the_last_of_one_s_own_counts(owne
     assert unread(ana) == ["answered"]
 
 
-def test_a_repeated_question_asks_once(owner, bot, task):
-    for _ in range(2):
-        use(bot, "add_comment", task_id=task["number"], content="Once?", question=True)
-    assert stored(owner, task["id"])["version"] == 2
-    comment(owner, task, "Once")
-    use(bot, "add_comment", task_id=task["number"], content="Once?", question=True)
-    assert question_of(owner, task) is None
-
-
 def test_a_claim_may_end_meanwhile_and_who_claims_next_gets_question_and_answer(server, owner, bot, task):
     claim(bot, task, 5)
     use(bot, "add_comment", task_id=task["number"], content="Blue?", question=True)
