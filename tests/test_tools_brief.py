@@ -115,6 +115,17 @@ def test_an_agent_is_not_told_what_it_did_itself(server, owner, task):
     assert line.endswith("member Bot of the recent updated task By the person")
 
 
+@pytest.mark.parametrize("status", ["todo", "in_progress"])
+def test_a_task_sent_back_is_news_until_it_moves_on(bot, owner, task, status):
+    use(bot, "claim_task", task_id=task["number"])
+    use(bot, "complete_task", task_id=task["number"])
+    change(owner, task, status=status)
+    assert unread(bot)[0] == "sent_back"
+    assert use(bot, "get_context")["for_you"][0] == f"#{task['number']} A task: sent_back by owner Olga Owner"
+    change(owner, task, status="in_progress" if status == "todo" else "review")
+    assert "sent_back" not in unread(bot)
+
+
 MEANT = {
     "a priority": ({"priority": "High"}, {"priority": "high"}),
     "a status": ({"status": "To Do"}, {"status": "todo"}),
