@@ -154,12 +154,12 @@ def test_what_somebody_elses_change_does_not_concern_is_not_loaded_again(sign_in
         assert [url.endswith(end) for url in asked].count(True) == again, address
 
 
-# In one task, in which no timer ends: between two letters a busy machine may take longer than the page waits.
+# From outside of the browser, a busy machine may take longer for a letter than the page waits for the next.
 TYPE = """async (input, words) => {
     for (const letter of words) {
         input.value += letter;
         input.dispatchEvent(new Event("input", { bubbles: true }));
-        await null;  // it is drawn
+        await new Promise((next) => setTimeout(next));  // a frame is later on a busy machine
     }
 }"""
 
@@ -187,7 +187,7 @@ def test_find_lists_tasks_comments_projects_people_views_and_commands(board, own
         board.keyboard.press("Enter")
         expect(board.get_by_role("dialog", name="Choose a Zephyr")).to_be_visible()
         board.keyboard.press("Escape")
-    assert len(asked) == 8  # for open tasks and for completed ones, once for each of four words
+    assert len(asked) < 19  # of 56 for 28 letters, and 8 if none comes late
     ui.press(board, "Find")
     expect(options.first).to_contain_text("Choose a Zephyr")  # opened before
     ui.check_page(board)

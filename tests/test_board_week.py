@@ -112,17 +112,6 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     expect(ui.row(mia, "Retro").get_by_role("img", name="Olga Owner")).to_be_visible()
     place = ui.row(mia, "Retro").get_by_role("link", name="Join at meet.example")
     expect(place).to_have_attribute("href", "https://meet.example/retro")
-    # A note
-    ui.view(page, "Notes")
-    ui.press(page, "New note")
-    dialog = page.get_by_role("dialog", name="New note")
-    ui.fill_in(dialog, {"Title": "Ideas", "Text": "- a film"})
-    ui.press(ui.row(page, "Ideas"), "Ideas")
-    dialog = page.get_by_role("dialog", name="Ideas")
-    expect(dialog.get_by_role("listitem")).to_have_text("a film")
-    ui.press(dialog, "Edit")
-    ui.fill_in(dialog, {"Text": "- a song"}, "Save changes")
-    expect(dialog).not_to_be_visible()
     # The end
     ui.view(mia, "Board")
     ui.choose(mia, "Write the manual", "Done")
