@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from harness import INSTANT, wait_past
+from test_deleted import restore
 
 NEEDS_SOCKET = False
 
@@ -82,7 +83,7 @@ def test_only_active_projects_by_name_with_a_project_without_tasks(alone):
     assert [urgent["id"] for urgent in shown["urgent_tasks"]] == [task["id"]]
 
 
-def test_the_latest_five_actions_newest_first_without_deletions(alone):
+def test_the_latest_five_actions_newest_first_without_deletions_and_restorations(alone):
     project = alone.make_project(name="Website")
     task = alone.make_task(project, title="Draft")
     alone.patch(f"/tasks/{task['id']}", {"title": "Draft it"})
@@ -90,6 +91,7 @@ def test_the_latest_five_actions_newest_first_without_deletions(alone):
     comment = alone.make(f"/tasks/{task['id']}/comments", {"content": "Hm"})
     gone = alone.make_task(project, title="Gone")
     alone.delete(f"/tasks/{gone['id']}")
+    restore(alone, gone)
     shown = context(alone)["recent_activity"]
     said = [f"{a['action']} {a['entity']} {a['title']}" for a in shown]
     assert said[:3] == ["created task Gone", "created comment Draft it", "moved task Draft it"]
@@ -103,13 +105,13 @@ def test_long_values_of_changes_are_left_out_and_it_says_so(alone):
     project = alone.make_project(description="short")
     alone.patch(f"/projects/{project['id']}", {"description": "é" * 50_000})
     task = alone.make_task(project)
-    for text in ("x" * 1000, "y" * 60_000, "z" * 60_000):
+    for text in ("x" * 1016, "y" * 60_000, "z" * 60_000):
         alone.patch(f"/tasks/{task['id']}", {"metadata": {"a": text}})
     answer = alone.get("/context")
     last, second, first, _, described = [a["changes"] for a in alone.data(answer)["recent_activity"]]
     assert described == {"description": ["short", {"omitted_bytes": 100_002}]}
-    assert first == {"metadata": [{}, {"a": "x" * 1000}]}
-    assert second == {"metadata": [{"a": "x" * 1000}, {"omitted_bytes": 60_008}]}
+    assert first == {"metadata": [{}, {"a": "x" * 1016}]}
+    assert second == {"metadata": [{"a": "x" * 1016}, {"omitted_bytes": 60_008}]}
     assert last == {"metadata": [{"omitted_bytes": 60_008}, {"omitted_bytes": 60_008}]}
     assert len(answer.content) < 20_000  # the project is shown with the beginning of its description
 
