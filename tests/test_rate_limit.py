@@ -46,7 +46,9 @@ def test_the_sixth_request_of_a_minute_is_refused(limited, join):
     left, seconds = headers_of(refused)
     assert left == 0
     assert refused.headers["Retry-After"] == str(seconds)
-    fault(client.post("/projects", {"name": "x"}), 429, "rate_limited")
+    again = client.post("/projects", {"name": "x"})
+    fault(again, 429, "rate_limited")
+    assert headers_of(again)[0] == 0
     assert limited.rows("SELECT 1 FROM project") == []
     # To start a session counts too.
     key, stranger = join(), limited.client(None)
