@@ -16,7 +16,7 @@ def server(launch_module):
     return launch_module(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
 
 
-def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends_and_times_stay(owner, project):
+def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends(owner, project):
     task = owner.make_task(project, start_date="2026-12-24", due_date="2026-12-24")
     dates = {"start_date": "2026-12-23T23:00:00.000Z", "due_date": "2026-12-24T22:59:59.999Z"}
     assert task | dates == task
@@ -24,10 +24,20 @@ def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends_and_time
     dates = {"start_date": "2026-06-30T22:00:00.000Z", "due_date": "2026-07-01T21:59:59.999Z"}
     changed = owner.data(owner.patch(f"/tasks/{task['id']}/details", body))
     assert changed | dates == changed
+
+
+def test_a_time_is_understood_in_each_documented_form_and_stays(owner, project):
     exact = [f"2026-12-24{time}" for time in ("T18:30:00+01:00", "T17:30:00", "T17:30Z", "t18:30+01:00")]
     exact += ["2026-12-24T17:30", "2026-12-24T17:30:00.000+0000", "2026-12-24T12:30-0500"]  # Java's, Jira's
-    for text in exact:
-        assert owner.make_task(project, due_date=text)["due_date"] == "2026-12-24T17:30:00.000Z"
+    for sent, stored in {
+        **dict.fromkeys([*exact, "2026-12-24t17:30:00z"], "2026-12-24T17:30:00.000Z"),
+        "2026-12-24T18:30:00.5Z": "2026-12-24T18:30:00.500Z",
+        "2026-12-24T18:30:00.123999+02:00": "2026-12-24T16:30:00.123Z",
+        "2026-12-24T00:30:00+01:00": "2026-12-23T23:30:00.000Z",
+        "1970-01-02": "1970-01-02T22:59:59.999Z",
+        "9999-12-31T23:59:59.999Z": "9999-12-31T23:59:59.999Z",
+    }.items():
+        assert owner.make_task(project, due_date=sent)["due_date"] == stored
 
 
 def test_a_milestone_is_due_when_its_day_ends_and_a_meeting_and_a_filter_begin_when_it_begins(owner, project):
