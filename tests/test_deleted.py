@@ -1,8 +1,9 @@
 """Deleted objects come back as they were, or are deleted for good."""
 
 from datetime import UTC, datetime
+from functools import partial
 
-from harness import NOBODY, fault, invoke, wait_until
+from harness import NOBODY, at_once, fault, invoke, wait_until
 from test_calendar import entries, link_of
 from test_changes import Mirror, assert_equal
 
@@ -376,6 +377,13 @@ def test_receivers_and_followers_have_the_workspace_again(launch):
         assert_equal(mirror.follow(), server, owner)
         restore(owner, {"id": id})
         assert_equal(mirror.follow(), server, owner)
+
+
+def test_only_one_of_many_restores_it(server, owner, project):
+    task = owner.make_task(project)
+    owner.delete(f"/tasks/{task['id']}")
+    calls = [partial(server.client().post, f"/deleted/{task['id']}/restore") for _ in range(8)]
+    assert sorted(answer.status_code for answer in at_once(*calls)) == [200] + 7 * [404]
 
 
 def fails_midway(server, client, trigger, path, body=None):
