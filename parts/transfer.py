@@ -228,8 +228,8 @@ def read_csv(text: str, order: str | None, names: dict[str, str]) -> list[Line]:
     lines, problems = list[Line](), list[str]()
     if "title" not in columns:
         accepted, found = ", ".join(IMPORTED), ", ".join(columns[:20])[:300] or "none"
-        how = f'--column "Their name=title" says which column it is; found: {found}'
-        problems.append(f"line 1: column title is missing; {how}; accepted columns: {accepted}")
+        how = f'--column "Their name=title" says which column it is; accepted columns: {accepted}'
+        problems.append(f"line 1: column title is missing; {how}; found: {found}")
     problems += [f"line 1: several columns {name}" for name in EXPORTED if columns.count(name) > 1]
     timed = [name for name in IMPORTED if name in columns and name.endswith(TIMES)]
     dates = Dates(order, lambda: (cells[name] for _, cells in lines for name in timed if name in cells))

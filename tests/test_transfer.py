@@ -209,7 +209,7 @@ def test_an_export_in_which_no_cell_is_a_formula_comes_back_as_it_was_and_elsewh
 
 
 def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path):
-    named = '--column "Their name=title" says which column it is; found: name; accepted columns: title,'
+    named = '--column "Their name=title" says which column it is; accepted columns: title,'
     for text, said in (
         ("Name\nx\n", f"line 1: column title is missing; {named} description"),
         ("title,Due date,due_date\nx,,\n", "line 1: several columns due_date"),
