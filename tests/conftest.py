@@ -16,12 +16,12 @@ from database import db  # noqa: E402
 from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ["clients", "board_page", "board_task", "docs", "board_order", "board_views", "board_records"]
-LONGEST += ["throwaway", "mail", "board_today", "oauth", "commands", "deploy", "formats"]
-LONGEST += ["database", "undo", "docs_page", "bad_input", "changes", "retries", "transfer"]
-LONGEST += ["repeat", "client_projects", "startup", "slow_clients", "backup", "sweeper"]
-LONGEST += ["readme", "serving", "secrets", "core", "config", "listen", "deleted", "deliveries"]
-LONGEST += ["tools_brief", "tools_clients", "query_plans"]
+LONGEST = ["clients", "board_page", "board_task", "board_views", "board_records", "mail", "retries"]
+LONGEST += ["board_order", "throwaway", "board_today", "waiting", "oauth", "slow_clients"]
+LONGEST += ["database", "board_phone", "commands", "deleted", "undo", "secrets", "listen", "deploy"]
+LONGEST += ["client_projects", "sweeper", "readme", "startup", "transfer", "serving", "formats"]
+LONGEST += ["changes", "docs_page", "bad_input", "config", "deliveries", "tools_clients", "docs"]
+LONGEST += ["backup", "repeat", "core", "tools_brief", "query_plans"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {
