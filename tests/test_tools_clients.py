@@ -163,21 +163,29 @@ def tokens(value):
 
 
 MAILS = [
-    "The menu of the café",
-    "Photos for the front page",
-    "Offline mode loses drafts",
-    "Push messages in French",
-    "Chairs for the new rooms",
-    "Keys of the printing house",
-    "Interview with the bakery",
-    "Transcripts of last week",
-    "Contrast of the buttons",
-    "Tables for screen readers",
+    ("The menu of the café", "Website relaunch", "high"),
+    ("Photos for the front page", "Website relaunch", ""),
+    ("Offline mode loses drafts", "Mobile app", "urgent"),
+    ("Push messages in French", "Mobile app", "low"),
+    ("Chairs for the new rooms", "Office move", ""),
+    ("Keys of the printing house", "Office move", "high"),
+    ("Interview with the bakery", "Accessibility audit", ""),
+    ("Transcripts of last week", "Accessibility audit", "low"),
+    ("Contrast of the buttons", "Website relaunch", "high"),
+    ("Tables for screen readers", "Website relaunch", ""),
 ]
 
 
+async def next_task(call):
+    """Find the next task, do it, report."""
+    line = (await call("get_context"))["overdue_or_urgent"][0]
+    await call("claim_task", project=line.partition(" in ")[2].partition(",")[0])
+    report = "The offline mode is simpler: it keeps drafts, and sends them when there is a network."
+    await call("complete_task", task_id=line.split()[0], comment=report)
+
+
 async def next_described_task(call):
-    """Find the next task, with rules of its project and what people have said, do it, and report."""
+    """The same with a description, rules of its project, and what people have said about it."""
     await call("get_context")
     task = await call("claim_task", project="Bakery")
     assert len(task["comments"]) == 3
@@ -186,9 +194,17 @@ async def next_described_task(call):
     await call("complete_task", task_id=task["number"], comment=report)
 
 
+async def ten_mails(call):
+    """Ten e-mails become tasks, unless there is one already."""
+    for title, project, priority in MAILS:
+        await call("find_tasks", q=title.rpartition(" ")[2], project=project, status="open", limit=3)
+        chosen = {"priority": priority} if priority else {}
+        await call("create_task", project=project, title=title, description=f"By mail: {title}.", **chosen)
+
+
 async def ten_mails_at_once(call):
     """Ten e-mails become tasks in one call, each with its words."""
-    mails = [{"title": title, "description": f"{WORDS} It is about: {title}."} for title in MAILS]
+    mails = [{"title": title, "description": f"{WORDS} It is about: {title}."} for title, *_ in MAILS]
     done = await call("create_task", project="Website relaunch", **mails[0], more=mails[1:])
     assert len(done["done"]) == 10
 
@@ -227,7 +243,8 @@ SAYINGS = [
 
 
 # The demonstration workspace, with the definitions and the instructions that a model reads before.
-FLOWS = {next_described_task: 2000, ten_mails_at_once: 1500, summary: 2700, weekly_report: 4000}
+FLOWS = {next_task: 1700, next_described_task: 2000, ten_mails: 2300, ten_mails_at_once: 1500}
+FLOWS |= {summary: 2700, weekly_report: 4000}
 
 
 @pytest.mark.long
