@@ -2,7 +2,7 @@
 import { get, post, remove, serverTime } from "./api.js";
 import { showAgain } from "./changes.js";
 import { hasField, valueInWords } from "./forms.js";
-import { notify, notifyFault, useLoad } from "./notices.js";
+import { notify, notifyFault, useCurrent, useLoad } from "./notices.js";
 import { Avatar, button, Dialog, Empty, Moment } from "./parts.js";
 import { Choice } from "./picker.js";
 import { html, useEffect, useState } from "./preact.js";
@@ -90,9 +90,10 @@ const Entries = ({ entries, ...rest }) => html`<ol class="stack" aria-label="His
 /** The loaded pages of a history, newest first, and a button for the next page. */
 function useHistory(path, query, concerns) {
   const [pages, setPages] = useState([]);
+  const isCurrent = useCurrent(JSON.stringify([path, query]));
   const load = async (before) => {
     const page = await get(path, { ...query, before });
-    setPages((shown) => (before ? [...shown, page] : [page]));
+    if (isCurrent()) setPages((shown) => (before ? [...shown, page] : [page]));
   };
   const show = (before) => load(before).catch((error) => notifyFault(error, () => show(before)));
   useLoad(load, [path, JSON.stringify(query)]);

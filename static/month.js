@@ -3,10 +3,10 @@ import { get, serverTime } from "./api.js";
 import { Filter } from "./board.js";
 import { changeTasks, deleted, isKept, pressKey, useMenu } from "./changes.js";
 import { getTasks, isDone, isLate } from "./columns.js";
-import { notifyFault, useLoad } from "./notices.js";
+import { notifyFault, useCurrent, useLoad } from "./notices.js";
 import { button, Icon, ProjectDot } from "./parts.js";
 import { focusCard, letterOf } from "./place.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { html, useEffect, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
 import { address, go, link, useStore, viewLink } from "./store.js";
 import { dayAfter, dayInWeek, dayMeant, dayOf, localTimeOf, mondayOf } from "./words.js";
@@ -32,8 +32,8 @@ export function Month({ onNewTask }) {
   const today = dayOf(serverTime());
   const day = dayMeant(chosen, today) || today;
   const days = daysOf(day, by);
-  const place = useRef("");
-  place.current = `${days} ${project}`;
+  const place = `${days} ${project}`;
+  const isCurrent = useCurrent(place);
   const [{ tasks = [], meetings = [], ...shown }, setShown] = useState({}); // with the `place` that they belong to
   const [dragged, setDragged] = useState({}); // a `task`, and the day that it is `over`
   const find = (id) => tasks.find((task) => task.id === id);
@@ -41,7 +41,6 @@ export function Month({ onNewTask }) {
   useStore(workspace);
   useStore(deleted);
   const load = async (ofTasks = true, ofMeetings = true) => {
-    const asked = place.current;
     const mine = { archived: "false", assignee_id: isClient() ? undefined : "me" };
     const span = { due_since: days[0], due_before: dayAfter(days.at(-1), 1), sort: "due_date" };
     const query = { ...span, ...(project ? { project_id: project } : mine) };
@@ -49,9 +48,9 @@ export function Month({ onNewTask }) {
       ofTasks ? getTasks(query) : tasks,
       ofMeetings ? get("/meetings") : { meetings },
     ]);
-    if (asked === place.current) setShown({ place: asked, tasks: due, ...met });
+    if (isCurrent()) setShown({ place, tasks: due, ...met });
   };
-  useLoad(() => load(), [place.current]);
+  useLoad(() => load(), [place]);
   const mayCome = ({ project_id, assignee_id }) =>
     project ? project_id === project : isClient() || isMe({ id: assignee_id });
   useRefresh(({ has, concerns, tasks: changed }) => {
@@ -59,7 +58,7 @@ export function Month({ onNewTask }) {
     const ofTasks = isShown || has("project") || changed.some(mayCome);
     return (ofTasks || has("meeting")) && load(ofTasks, has("meeting"));
   });
-  const isBusy = shown.place !== place.current;
+  const isBusy = shown.place !== place;
   useEffect(() => {
     if (!isBusy && document.activeElement.matches("body, #title")) placesIn(day)[0]?.focus();
   }, [isBusy, day]);

@@ -1,6 +1,6 @@
 // Messages at the edge of the page. Messages of success disappear after some seconds, errors stay.
 import { CallError } from "./api.js";
-import { html, render, useEffect, useState } from "./preact.js";
+import { html, render, useEffect, useRef, useState } from "./preact.js";
 import { address, Store, useStore } from "./store.js";
 
 const SHOWN = 6;
@@ -102,6 +102,13 @@ export function useLoad(load, values) {
     loadUntil(load, () => isShown);
     return () => void (isShown = false);
   }, values);
+}
+
+/** Return a function that says whether the view still shows what it showed when it was drawn. */
+export function useCurrent(place) {
+  const latest = useRef(place);
+  latest.current = place;
+  return () => latest.current === place;
 }
 
 /** A component whose module is loaded when it is shown for the first time. */

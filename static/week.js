@@ -2,7 +2,7 @@
 import { get, serverTime } from "./api.js";
 import { Filter } from "./board.js";
 import { getTasks } from "./columns.js";
-import { notify, useLoad } from "./notices.js";
+import { notify, useCurrent, useLoad } from "./notices.js";
 import { button } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
@@ -66,7 +66,11 @@ export function Week() {
   const { project = "", week = "" } = useStore(address);
   const { isLoaded } = useStore(workspace);
   const [report, setReport] = useState("");
-  const load = async () => isLoaded && setReport(await reportOf(project, week));
+  const isCurrent = useCurrent(`${project} ${week}`);
+  const load = async () => {
+    const made = isLoaded && (await reportOf(project, week));
+    if (made && isCurrent()) setReport(made);
+  };
   useLoad(load, [project, week, isLoaded]);
   useRefresh(({ has }) => (has("task") || has("project")) && load());
   const copy = () => navigator.clipboard.writeText(report).then(() => notify("Copied the report."));
