@@ -135,15 +135,17 @@ class RateLimit:
         """Count a request of the key; the seconds of the verdict are rounded up."""
         with self._lock:
             at = time.monotonic()
-            ends_at, count = self._windows.get(key, (0.0, 0))
-            if ends_at <= at:
+            begun_at, count = self._windows.get(key, (-math.inf, 0))
+            if at - begun_at >= self.seconds:
                 self._windows.pop(key, None)
-                ends_at, count = at + self.seconds, 0
+                begun_at, count = at, 0
                 if len(self._windows) >= self.keys:
                     self._windows.popitem(last=False)
             allowed = count < self.most
-            self._windows[key] = ends_at, count + allowed
-            return Verdict(allowed, self.most - count - allowed, math.ceil(ends_at - at))
+            self._windows[key] = begun_at, count + allowed
+            # Not the end minus this time: as its float may be rounded up, more than `seconds` could be left.
+            left = self.seconds - (at - begun_at)
+            return Verdict(allowed, self.most - count - allowed, math.ceil(left))
 
     def clear(self) -> None:
         """Forget all requests."""

@@ -194,3 +194,11 @@ def test_the_windows_of_strangers_are_forgotten():
     assert rate_limit.hit("d").allowed  # in the place of the oldest, a
     assert rate_limit.hit("a").allowed
     assert len(rate_limit._windows) == 3
+
+
+def test_a_window_has_at_most_its_seconds_left_however_the_clock_rounds(monkeypatch):
+    rate_limit, begun_at = RateLimit(2, 60), 32738.462833529888
+    assert begun_at + 60 - begun_at > 60
+    for passed, left in ((0, 60), (0.5, 60), (59.5, 1), (60, 60)):
+        monkeypatch.setattr("time.monotonic", lambda passed=passed: begun_at + passed)
+        assert rate_limit.hit("a").seconds == left
