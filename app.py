@@ -252,7 +252,7 @@ class Service(Flask):
         """A cached function that returns the endpoint of a path and method, and the ids in the path."""
         if not self.has_errands:  # logged with the first request, as only then the server is known
             log.warning("Serve with gunicorn.conf.py: without it no claim ends, and no mail or retry is sent")
-        return lru_cache(maxsize=256)(self.url_map.bind("").match)  # the longest paths take 8 MB
+        return lru_cache(maxsize=256)(self.url_map.bind("").match)  # 8 MB of the longest paths
 
     def respond(self, current: Request) -> Any:
         """Authenticate the caller, before an error shows whether the path exists, then run the view."""

@@ -143,8 +143,7 @@ class RateLimit:
                     self._windows.popitem(last=False)
             allowed = count < self.most
             self._windows[key] = begun_at, count + allowed
-            # Not the end minus this time: as its float may be rounded up, more than `seconds` could be left.
-            left = self.seconds - (at - begun_at)
+            left = self.seconds - (at - begun_at)  # `begun_at + seconds - at` may be rounded up
             return Verdict(allowed, self.most - count - allowed, math.ceil(left))
 
     def clear(self) -> None:

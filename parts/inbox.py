@@ -299,7 +299,7 @@ class Notice(Identified):
 
     @statement
     def mark_read_by_act(cls: Any):
-        """Mark the member's notices of a task as read, but an open question; `settle` marks answered ones."""
+        """Mark the member's notices of a task as read, except questions, which `settle` marks."""
         return cls.mark_read_of_task.query.where(cls.reason != "question")
 
     @statement

@@ -915,9 +915,8 @@ def test_a_view_that_failed_to_load_is_loaded_again_soon(sign_in, owner, join, p
         ui.show(page, address)
         expect(ui.fault(page)).to_contain_text("The server cannot be reached.")
         page.unroute_all()
-        expect(ui.link(page, words).first).to_be_visible(
-            timeout=30_000
-        )  # a pause over 5 s takes ten times as long
+        # The page tries again after 5 s. A longer pause would take ten times as long (`SLOWED`).
+        expect(ui.link(page, words).first).to_be_visible(timeout=30_000)
         expect(ui.fault(page).locator(".notice")).to_have_count(0)
 
 
