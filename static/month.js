@@ -34,7 +34,9 @@ export function Month({ onNewTask }) {
   const days = daysOf(day, by);
   const place = `${days} ${project}`;
   const isCurrent = useCurrent(place);
-  const [{ tasks = [], meetings = [], ...shown }, setShown] = useState({}); // with the `place` that they belong to
+  const [{ listed = [], meetings = [], ...shown }, setShown] = useState({}); // with the `place` that they belong to
+  const [moved, setMoved] = useState({}); // tasks by id, each on its new day until the list knows of that
+  const tasks = listed.map((task) => moved[task.id] ?? task);
   const [dragged, setDragged] = useState({}); // a `task`, and the day that it is `over`
   const find = (id) => tasks.find((task) => task.id === id);
   const [open, menu] = useMenu({ find });
@@ -45,10 +47,10 @@ export function Month({ onNewTask }) {
     const span = { due_since: days[0], due_before: dayAfter(days.at(-1), 1), sort: "due_date" };
     const query = { ...span, ...(project ? { project_id: project } : mine) };
     const [due, met] = await Promise.all([
-      ofTasks ? getTasks(query) : tasks,
+      ofTasks ? getTasks(query) : listed,
       ofMeetings ? get("/meetings") : { meetings },
     ]);
-    if (isCurrent()) setShown({ place, tasks: due, ...met });
+    if (isCurrent()) setShown({ place, listed: due, ...met });
   };
   useLoad(() => load(), [place]);
   const mayCome = ({ project_id, assignee_id }) =>
@@ -72,11 +74,12 @@ export function Month({ onNewTask }) {
   const put = async (task, to) => {
     if (!task || dayOf(task.due_date) === to) return;
     // With the version that the change makes: the next move may begin before the list is loaded again.
-    const moved = { ...task, due_date: `${to}T12:00:00.000Z`, version: task.version + 1 };
-    setShown({ ...shown, meetings, tasks: tasks.map((one) => (one === task ? moved : one)) });
+    const there = { ...task, due_date: `${to}T12:00:00.000Z`, version: task.version + 1 };
+    setMoved((all) => ({ ...all, [task.id]: there }));
     setTimeout(focusCard, 0, task.id); // after it is drawn
     await changeTasks([[task, { due_date: to }]]);
     await load().catch(notifyFault);
+    setMoved((all) => (all[task.id] === there ? { ...all, [task.id]: null } : all));
   };
   const press = (event) => {
     const { key, target, shiftKey, ctrlKey, metaKey, altKey } = event;

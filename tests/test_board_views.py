@@ -1,6 +1,7 @@
 """The page's views: your own tasks, Find, the week's report, history, plans, and the calendar."""
 
 import re
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import cycle
@@ -419,6 +420,25 @@ def test_keys_go_through_the_days_and_move_a_task_to_another(week, ana, owner, p
     expect(day(page, "2031-01-20").locator(".quiet")).to_be_focused()
     ui.link(page, "Walk").press("Enter")
     expect(page.get_by_role("dialog", name="Walk")).to_be_visible()
+
+
+@pytest.mark.long
+def test_a_second_move_stays_when_the_list_after_the_first_comes_late(week, ana, owner, project):
+    mine = {"assignee_id": ana.member["id"]}
+    task = owner.make_task(project, title="Walk", due_date="2031-01-15", **mine)
+    page = week()
+    ui.link(page, "Walk").focus()
+    with ExitStack() as lists:
+        lists.enter_context(ui.held(page, re.compile("due_since=2031-01-13")))
+        page.keyboard.press("Shift+ArrowRight")
+        expect(ui.notice(page)).to_contain_text("Due date")
+        with ui.held(page, "**/details"):
+            page.keyboard.press("Shift+ArrowRight")
+            expect(day(page, "2031-01-17")).to_contain_text("Walk")
+            lists.close()
+            page.evaluate("new Promise(requestAnimationFrame)")
+            expect(day(page, "2031-01-17")).to_contain_text("Walk")
+    wait_until(lambda: page.evaluate("0") or ui.stored(owner, task)["due_date"].startswith("2031-01-17"))
 
 
 def test_an_arrow_leads_into_the_calendar_and_home_to_today_even_from_today(sign_in, ana):
