@@ -589,10 +589,7 @@ class Base(Model):
 
     @classmethod
     def update_where(cls, expected: Row, **values: Any) -> int:
-        """Write these columns of the rows that have the expected values; return the number of rows.
-
-        One UPDATE compares and writes, so no lock is needed (compare-and-swap).
-        """
+        """Write these columns of the rows with the expected values (compare-and-swap); return how many."""
         read = {f"read_{name}": value for name, value in expected.items()}
         return cls._update_of(tuple(expected), tuple(values)).run(**read, **values)
 

@@ -113,10 +113,7 @@ for _name, _where, _columns in (
 def pagination(
     total: int, limit: int, offset: int, more: bool, end: int | None = None, counted: int = COUNT_LIMIT
 ) -> Row:
-    """Return a page's pagination, whose total is at most `counted`.
-
-    `end` is the next page's offset if that is not `offset + limit`.
-    """
+    """Return a page's pagination. Its total is at most `counted`; `end` is the next page's offset."""
     return {
         "total": min(total, counted),
         "total_exact": total <= counted,

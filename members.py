@@ -244,10 +244,7 @@ class Member(Entity):
 
     @classmethod
     def with_projects(cls, role: str, fields: Row) -> Row:
-        """Return the fields of a member with this role; all roles but client see every project.
-
-        Raises `Invalid` for `project_ids` that do not exist, and for any unless the role is client.
-        """
+        """Return the fields of a member with this role: only a client has `project_ids`. Raises `Invalid`."""
         ids = fields.get("project_ids")
         if role != "client" and ids is not None:
             raise Invalid(("project_ids", f"must be null: a member with the role {role} sees all projects"))

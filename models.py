@@ -137,10 +137,7 @@ class Resource(Entity):
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Add a row and return it; an import also passes `id` and `created_at`.
-
-        Raises `Invalid` for references that do not exist, and as `check` does.
-        """
+        """Add a row and return it; an import also passes `id` and `created_at`. Raises `Invalid`."""
         check_references(cls, fields)
         cls.check(fields)
         row = {"id": transaction.new_id(), "created_at": transaction.at} | fields | cls.stamp(transaction)
@@ -240,10 +237,7 @@ class Project(Resource):
 
     @classmethod
     def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
-        """Delete the project with its tasks, and yield each task after its deletion.
-
-        Raises `NotFound`, and unless `force`, `Conflict` if the project has tasks.
-        """
+        """Delete the project with its tasks, and yield each. Raises `Conflict` for tasks unless `force`."""
         cls.stored(id)
         if not force and (count := Task.of_project.value(id=id)):
             raise Conflict(
@@ -537,10 +531,7 @@ class Task(Entity):
 
     @classmethod
     def some_with(cls, field: Any, id: str, *among: Any, **values: Any) -> list[Row]:
-        """Return the oldest tasks with this reference, few enough to fit into memory.
-
-        `among` are further conditions with the parameters `values`.
-        """
+        """Return the oldest tasks with this reference that also meet the conditions `among`."""
         tasks = cls.select_stored().where(field == placeholder("id"), *among).order_by(cls.id)
         return Statement(tasks.limit(500)).some(id=id, **values)[0]
 
@@ -862,10 +853,7 @@ Task.indexed("task_repeats", "repeats", where=Task.repeats.is_null(False))
 
 
 def checkboxes(text: str | None) -> dict | None:
-    """Return how many Markdown checkboxes are `done`, and their `total`; None if the text has none.
-
-    Those in code blocks and comments do not count, since nobody can tick them.
-    """
+    """Return how many Markdown checkboxes are `done`, and the `total`, outside of code and comments."""
     shown = CODE_BLOCK.sub("", text) if text and "[" in text else ""
     marks = [mark[2] for mark in CHECKBOX.finditer(shown)]
     return {"done": len(marks) - marks.count(" "), "total": len(marks)} if marks else None
@@ -945,10 +933,7 @@ class Comment(PartOfTask):
     def add(
         cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
     ) -> tuple[Row, Row, Row]:
-        """Comment on a task; return the comment, the task and its changes.
-
-        Raises `NotFound`, and with a `question` as `Task.questions.commented` does.
-        """
+        """Comment on a task; return the comment, the task and its changes. Raises as `commented` does."""
         task = Task.stored(task_id)
         comment = cls.store(transaction, task, content)
         task, changes, asked, answered = Task.questions.commented(transaction, task, comment, question)
@@ -967,10 +952,7 @@ class Comment(PartOfTask):
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
-        """Change a comment of the actor. Raises `NotFound`, and `Forbidden` for a comment of somebody else.
-
-        A key of scope `agent` may change only the comments that were made with it.
-        """
+        """Change a comment of the actor. Raises `NotFound`, and `Forbidden` for one of somebody else."""
         comment, actor = cls.of_task(task_id, id), transaction.actor
         if comment["author_id"] != actor["id"]:
             raise Forbidden("only its author may change a comment")

@@ -217,10 +217,7 @@ class Webhook(Entity):
 
     @classmethod
     def attempted(cls, transaction: Transaction, id: str, result: Result, schedule: list[float]) -> str:
-        """Store how an attempt changes the webhook; return until when its circuit is open after a failure.
-
-        An open circuit keeps its time, unless the clock was set back.
-        """
+        """Store how an attempt changes the webhook; return until when its circuit is open after a failure."""
         stored = cls.stored(id)
         until, latest_due = result.wait(stored["failures"], schedule), now(longest_wait(schedule))
         fields = dict(cls.HEALTHY)
@@ -229,7 +226,7 @@ class Webhook(Entity):
             fields |= {"first_failure_at": since, "misses": stored["misses"] + 1, "last_error": result.error}
         if result.receiver_failed:
             if stored["open_until"] and now() < stored["open_until"] <= latest_due:
-                return stored["open_until"]
+                return stored["open_until"]  # it stays, unless the clock was set back
             fields |= {"failures": stored["failures"] + 1, "open_until": until}
         elif stored["failures"]:  # deliveries behind the failure need not wait any longer
             cls.make_due.run(webhook_id=id, now=now())
@@ -317,11 +314,7 @@ class Delivery(Entity):
     def add(
         cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery and return its id.
-
-        With a `lease` this request sends it, which saves a transaction. Without one, the sweeper
-        sends it before later ones.
-        """
+        """Store a delivery and return its id. With a `lease` this request sends it, else the sweeper."""
         id = transaction.new_id()
         cls.insert_row.run(
             id=id,

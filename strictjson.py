@@ -37,10 +37,7 @@ def _no_constant(name: str) -> None:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Return the JSON value in the body, read as strictly as RFC 8259 and I-JSON allow.
-
-    Raises `BadBody` if the body is not JSON, repeats a key, or contains NaN or Infinity.
-    """
+    """Return the JSON value, read as strictly as RFC 8259 and I-JSON allow. Raises `BadBody`."""
     try:
         return json.loads(
             raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant

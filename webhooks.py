@@ -449,10 +449,7 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
 
 
 def store_results(results: list[tuple[Row, Result]], unsent: list[Row], seconds: float) -> None:
-    """Store the results, and release the leases of deliveries that were not tried.
-
-    Raises `Unavailable` if the database is busy for `seconds`; the leases then expire.
-    """
+    """Store the results, and release the leases of `unsent`. Raises `Unavailable` after `seconds`."""
     for row, result in results:
         if webhook := sending.webhooks.get(row["webhook_id"]):
             figures.attempted(webhook["name"], result.kind)

@@ -90,10 +90,7 @@ class Request(werkzeug.Request):
         return without_port(self.environ.get("REMOTE_ADDR", ""))
 
     def authenticate(self) -> Row:
-        """Return the member whose key is in the header `Authorization`, or else in the session's cookie.
-
-        Raises `Unauthorized`.
-        """
+        """Return the member whose key is in `Authorization`, or else in the cookie. Raises `Unauthorized`."""
         if "HTTP_AUTHORIZATION" not in self.environ and (key := self.app.session_key(self)):
             return self.identify(key, "session")
         scheme, _, key = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -110,10 +107,7 @@ class Request(werkzeug.Request):
         return self.caller
 
     def read(self, limit: int, seconds: float) -> bytes:
-        """Read the body, once: at most `limit` bytes, within `seconds`.
-
-        Raises `TooLarge`, `TooSlow`, and `BadBody` if the body breaks off.
-        """
+        """Read the body, once, within `seconds`. Raises `TooLarge`, `TooSlow` and `BadBody`."""
         length = self.content_length
         if length is not None and length > limit:
             raise errors.TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
@@ -142,10 +136,7 @@ class Request(werkzeug.Request):
         return kind == "application/json" or ("/" in kind and kind.endswith("+json"))
 
     def get_json(self) -> Row:  # type: ignore[override]
-        """Return the JSON object in the body, or an empty one if there is no body.
-
-        Raises `Unsupported`, and what `read` and `strictjson.load_json` raise.
-        """
+        """Return the JSON object in the body, or an empty one. Raises `Unsupported`, and as `load_json`."""
         if not self.unread:
             return {}
         if "HTTP_TRANSFER_ENCODING" not in self.environ:
@@ -430,10 +421,7 @@ class operation:
         return row
 
     def read_arguments(self) -> Row:
-        """Return the arguments that a writing request has for its view.
-
-        Raises `Invalid`, `ValidationError`, and what reading the body raises.
-        """
+        """Return a writing request's arguments. Raises `Invalid`, `ValidationError`, and as `reads` does."""
         current, takes = request(), self.takes
         if self.reads == "nothing":
             return {}
@@ -470,10 +458,7 @@ class operation:
         return data
 
     def idempotency(self, arguments: Row) -> tuple[str, str] | None:
-        """Return the `Idempotency-Key` of a request that creates and a digest of the request, or None.
-
-        Raises `Invalid` if the key is malformed, or if the response may not be stored.
-        """
+        """Return the `Idempotency-Key` and a digest of a request that creates, or None. Raises `Invalid`."""
         key = request().environ.get("HTTP_IDEMPOTENCY_KEY")
         if key is None or self.status != 201:
             return None

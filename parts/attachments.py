@@ -46,10 +46,7 @@ UPLOADS_BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try ag
 
 
 def read_upload() -> MultiDict:
-    """Return the fields and files of a multipart form.
-
-    Raises `Unsupported`, `BadBody` if the body is not a valid form, and what `read` raises.
-    """
+    """Return the fields and files of a form. Raises `Unsupported`, `BadBody`, and as `read` does."""
     current = request()
     if not current.unread:
         return MultiDict()

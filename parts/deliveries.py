@@ -96,10 +96,7 @@ def resume(webhook: Row) -> Row:
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
-    """Lease a delivery for another attempt after the commit, whatever the result of the last one.
-
-    Raises `NotFound`, and `Conflict` while it is being sent or if its webhook is disabled.
-    """
+    """Lease a delivery for another attempt, whatever the last result. Raises `NotFound` and `Conflict`."""
     delivery, settings = Delivery.shown(delivery_id), webhooks.sending.delivery
     enabled(delivery["webhook_id"])
     if delivery["leased_until"] and delivery["leased_until"] > now():

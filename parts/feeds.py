@@ -202,10 +202,7 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
 
 
 def event_page(*, limit: int, after: str | None = None, since: str = "") -> Row:
-    """Return the events `after` this one, or those `since` this time, oldest first.
-
-    Raises `Invalid` for an event that does not exist, or no longer exists.
-    """
+    """Return the events `after` one, or `since` a time, oldest first. Raises `Invalid` if it is gone."""
     seq = Event.last_before.value(before=since) if since else 0
     if after is not None and (seq := Event.seq_of.value(id=after)) is None:
         raise Invalid(("after", "this event does not exist any more; leave it out to get the oldest"))

@@ -265,10 +265,7 @@ class Notice(Identified):
 
     @classmethod
     def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
-        """Return the member's latest notices before this id, newest first, and the number of unread ones.
-
-        That number is at most `MAX_UNREAD`.
-        """
+        """Return the member's latest notices before this id, and how many are unread, up to `MAX_UNREAD`."""
         rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
         shown, pagination = newest_of(rows, limit)
         unread = cls.unread.value(member_id=member_id, now=now())

@@ -195,10 +195,7 @@ def write_asked() -> None:
 
 
 def mail_to(transaction: Transaction, member_id: str, new_email: str | None = None) -> None:
-    """Have a sign-in link mailed, which is shown to nobody; with `new_email`, it confirms that address.
-
-    Raises `Conflict` after `MAX_MAILED` links.
-    """
+    """Have a sign-in link mailed, which confirms `new_email` if set. Raises `Conflict` after `MAX_MAILED`."""
     since, confirms = first_id(now(-3600)), new_email is not None
     of_member = {"member_id": member_id, "confirms": confirms, "since": since, "now": transaction.at}
     if (links := Links.asked_for.value(**of_member)) >= MAX_MAILED:

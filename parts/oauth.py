@@ -142,10 +142,7 @@ class Registration(Schema):
 
 
 def load_client(said: Any) -> tuple[str, list[str]]:
-    """Return the name and the addresses in a registration. Raises `ValidationError`.
-
-    Our page shows the name, so it is short, and each of its characters can be seen.
-    """
+    """Return a registration's addresses and its name, as our page shows it. Raises `ValidationError`."""
     client = Registration().load(said)
     name = "".join(filter(str.isprintable, client["client_name"] or "")).strip()
     return name[:MAX_CLIENT_NAME] or "A program", client["redirect_uris"]
@@ -190,10 +187,7 @@ def check_resource(sent: Row) -> None:
 
 
 def read_request(query: str) -> Row:
-    """Return what a program asks the member for. Raises `OAuthError`.
-
-    Both the page and the API read it here, so a member allows what the page shows.
-    """
+    """Return what a program asks for, alike for the page and the API. Raises `OAuthError`."""
     asked = read_fields(query)
     name, uris = read_client(asked.get("client_id", ""))
     uri = asked.get("redirect_uri", "")

@@ -136,10 +136,7 @@ class Rules:
     def handed_on(
         cls, transaction: Transaction, stored: Row, fields: Row, old: str | None, status: str | None
     ) -> Row:
-        """Return the change of the rule that follows from a change of the status, from `old`.
-
-        A completed task hands its rule on to the next task. A reopened one takes the rule back.
-        """
+        """Return the change of the rule: a completed task hands it on, and a reopened one takes it back."""
         task = stored | fields
         if transaction.notifies and status == "done" and task["repeat"]:
             return {"repeat": [task["repeat"], None]}
