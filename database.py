@@ -534,16 +534,20 @@ class Insertion(Statement):
 class statement:
     """A decorator: the query that a method builds becomes a `Statement`, an attribute of its table.
 
-    It is built on first use, since a query may refer to tables that are declared later.
+    It is built on first use, since a query may refer to tables that are declared later. A query of one line
+    is declared as an attribute: `by_name = statement(lambda cls: …)`.
     """
 
     def __init__(self, build: Callable[[Any], Any]):
         self.build = build
 
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
+
     def __get__(self, instance: Any, owner: Any) -> Any:
         built = self.build(owner)
         made = built if isinstance(built, Statement) else Statement(built)
-        setattr(owner, self.build.__name__, made)
+        setattr(owner, self.name, made)
         return made
 
 
@@ -573,14 +577,9 @@ class Base(Model):
         database = db
         legacy_table_names = False
 
-    @statement
-    def insert_row(cls: Any):
-        return Insertion(cls)
-
-    @statement
-    def replace_row(cls: Any):
-        """Insert a row, in place of one that has the same unique columns."""
-        return cls.insert_row.query.on_conflict_replace()
+    insert_row = statement(Insertion)
+    # In place of a row that has the same unique columns.
+    replace_row = statement(lambda cls: cls.insert_row.query.on_conflict_replace())
 
     @classmethod
     def indexed(cls, name: str, attributes: str, **options: Any) -> None:
@@ -630,22 +629,14 @@ class Identified(Base):
 
     id = TextField(primary_key=True)
 
+    stored_row = statement(lambda cls: cls.select_stored().where(cls.id == placeholder("id")))
+    delete_row = statement(lambda cls: cls.delete().where(cls.id == placeholder("id")))
+    # The id of the last row before an id, such as the first of a time.
+    before = statement(lambda cls: cls.select(fn.MAX(cls.id)).where(cls.id < placeholder("id")))
+
     @classmethod
     def select_stored(cls) -> Query:
         return cls.select()
-
-    @statement
-    def stored_row(cls: Any):
-        return cls.select_stored().where(cls.id == placeholder("id"))
-
-    @statement
-    def before(cls: Any):
-        """The id of the last row before an id, such as the first of a time."""
-        return cls.select(fn.MAX(cls.id)).where(cls.id < placeholder("id"))
-
-    @statement
-    def delete_row(cls: Any):
-        return cls.delete().where(cls.id == placeholder("id"))
 
     @classmethod
     def set_columns(cls, id: str, **values: Any) -> None:

@@ -243,6 +243,8 @@ class Flow(Sequenced):
     created_at = IntegerField()
     updated_at = IntegerField()
 
+    open_of_owner = statement(lambda cls: cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL)))
+
     @statement
     def owned(cls: Any):
         """The flow with this id, if the owner is right."""
@@ -253,10 +255,6 @@ class Flow(Sequenced):
         """The owner's flows, the newest first; within a millisecond the one created first."""
         flows = cls.select().where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq).limit(placeholder("most"))
-
-    @statement
-    def open_of_owner(cls: Any):
-        return cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL))
 
     @classmethod
     def add(cls, owner: str, **fields: Any) -> Row:
@@ -319,9 +317,7 @@ class FlowTask(Sequenced):
     ended_at = IntegerField(null=True)
     cleanup_after = IntegerField(null=True)
 
-    @statement
-    def of_flow(cls: Any):
-        return cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq)
+    of_flow = statement(lambda cls: cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq))
 
     @statement
     def same_run(cls: Any):

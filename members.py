@@ -137,18 +137,12 @@ class Entity(Identified):
     TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
     PRIVATE: ClassVar[tuple[str, ...]] = ()  # columns whose values the activity does not show
     keeper: ClassVar[Any] = NoKeeper  # a part replaces it
+    shown_rows = statement(lambda cls: cls.select_shown())
+    shown_row = statement(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
 
     @classmethod
     def select_shown(cls) -> Query:
         return cls.select_stored()
-
-    @statement
-    def shown_rows(cls: Any):
-        return cls.select_shown()
-
-    @statement
-    def shown_row(cls: Any):
-        return cls.select_shown().where(cls.id == placeholder("id"))
 
     @classmethod
     def stored(cls, id: str) -> Row:
@@ -221,6 +215,7 @@ class Member(Entity):
         "email": f"{IS_SHOWN} email ELSE '' END",
         "phone_number": f"{IS_SHOWN} phone_number END",
     }
+    by_email = statement(lambda cls: cls.select_shown().where(cls.email == placeholder("email")))
 
     @classmethod
     def select_stored(cls) -> Any:
@@ -232,10 +227,6 @@ class Member(Entity):
         kind = Case(cls.role, [("client", "client")], "team").alias("kind")
         hidden = ("mail_at", "mailed_until", "mail_error", "projects_since")
         return cls.select_stored().select(*columns(cls, *hidden), kind)
-
-    @statement
-    def by_email(cls: Any):
-        return cls.select_shown().where(cls.email == placeholder("email"))
 
     @staticmethod
     def sees(member: Row, project_id: str) -> bool:
@@ -783,6 +774,7 @@ class StoredAnswer(Base):
     created_at = TextField(index=True)
 
     DAY = 86400.0  # seconds
+    delete_old = statement(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
 
     class Meta:
         primary_key = CompositeKey("api_key", "idempotency_key")
@@ -792,10 +784,6 @@ class StoredAnswer(Base):
         is_this = cls.idempotency_key == placeholder("idempotency_key")
         is_kept = cls.created_at > placeholder("after")
         return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
-
-    @statement
-    def delete_old(cls: Any):
-        return deletion_of_some(cls, cls.created_at < placeholder("before"))
 
 
 # The activity ---------------------------------------------------------------------------------
@@ -837,11 +825,8 @@ class Activity(Identified):
     SEEN_AS: ClassVar[Row] = {"changes": _SEEN_CHANGES}
     is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
     is_shown: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)
-
-    @statement
-    def newest(cls: Any):
-        """The id of the activity that was stored last; the next transaction gets a later time."""
-        return cls.select(cls.id).order_by(rowid(cls).desc()).limit(1)
+    # The id of the activity that was stored last; the next transaction gets a later time.
+    newest = statement(lambda cls: cls.select(cls.id).order_by(rowid(cls).desc()).limit(1))
 
     @classmethod
     def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:

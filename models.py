@@ -466,6 +466,9 @@ class Task(Entity):
     is_submitted: ClassVar[Any] = status.concat("") == "review"  # an expression: see `lists._is_waiting`
     is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
     is_overdue: ClassVar[Any] = is_open & (due_date < placeholder("now"))
+    by_number = statement(lambda cls: cls.select(cls.id).where(cls.number == placeholder("number")))
+    # The number of tasks of a project. It decides on a deletion, so it counts and trusts no counter.
+    of_project = statement(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id")))
 
     @classmethod
     def shown_columns(cls) -> list:
@@ -482,10 +485,6 @@ class Task(Entity):
     def last_rank(number: int) -> str:
         """Return the rank of a new task with this number, which is the last task."""
         return f"{FIRST_RANK + number:010d}"
-
-    @statement
-    def by_number(cls: Any):
-        return cls.select(cls.id).where(cls.number == placeholder("number"))
 
     @classmethod
     def id_of(cls, number: int) -> str:
@@ -523,11 +522,6 @@ class Task(Entity):
     def comment_count(cls) -> Query:
         """Return the column with a task's number of comments."""
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
-
-    @statement
-    def of_project(cls: Any):
-        """The number of tasks of a project. It decides on a deletion, so it counts and trusts no counter."""
-        return cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id"))
 
     @classmethod
     def some_with(cls, field: Any, id: str, *among: Any, **values: Any) -> list[Row]:
@@ -889,6 +883,8 @@ class Comment(PartOfTask):
     search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
     NOUN, PRIVATE = "comment", ("content",)  # which may be taken back
+    # The ids of the comments on tasks.
+    of_tasks = statement(lambda cls: cls.select(cls.id).where(cls.task.in_(each("ids"))))
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -991,11 +987,6 @@ class Comment(PartOfTask):
         named = {name: task[name] for name in ("title", "number", "project_id")}
         super().record(transaction, action, row | named, changes)
 
-    @statement
-    def of_tasks(cls: Any):
-        """The ids of the comments on these tasks."""
-        return cls.select(cls.id).where(cls.task.in_(each("ids")))
-
 
 Comment.indexed("comment_task", "task id")
 
@@ -1026,7 +1017,4 @@ class AttachmentContent(Base):
     data = BlobField()
 
     SEEN = "EXISTS (SELECT 1 FROM attachment WHERE attachment.id = attachment_id)"
-
-    @statement
-    def of_attachment(cls: Any):
-        return cls.select(cls.data).where(cls.attachment == placeholder("id"))
+    of_attachment = statement(lambda cls: cls.select(cls.data).where(cls.attachment == placeholder("id")))

@@ -255,9 +255,7 @@ class Event(Sequenced):
     body = EncodedJSONField()
     created_at = TextField()
 
-    @statement
-    def seq_of(cls: Any):
-        return cls.select(cls.seq).where(cls.id == placeholder("id"))
+    seq_of = statement(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
 
     @statement
     def last_before(cls: Any):
@@ -309,6 +307,7 @@ class Delivery(Entity):
         (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
     )
     was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and will be tried again
+    pending = statement(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending))
 
     @classmethod
     def add(
@@ -345,10 +344,6 @@ class Delivery(Entity):
     @classmethod
     def select_shown(cls) -> Query:
         return cls.select_listed(Event.body.alias("payload"))
-
-    @statement
-    def pending(cls: Any):
-        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending)
 
     @statement
     def sendable(cls: Any):

@@ -19,6 +19,7 @@ class Blocker(Base):
 
     MAX_TITLE = 100  # characters of a title in an event
     SEEN = "(SELECT COUNT(*) FROM task WHERE number IN (task_number, blocker_number)) = 2"
+    delete_rows = statement(lambda cls: cls.delete().where(cls.task == placeholder("number")))
 
     class Meta:
         primary_key = CompositeKey("task", "blocker")
@@ -49,10 +50,6 @@ class Blocker(Base):
     @statement
     def stored_numbers(cls: Any):
         return cls.select(cls.blocker.alias("number")).where(cls.task == placeholder("number"))
-
-    @statement
-    def delete_rows(cls: Any):
-        return cls.delete().where(cls.task == placeholder("number"))
 
     @statement
     def blocked(cls: Any):

@@ -25,14 +25,12 @@ class AgentStop(Identified):
     reason = TextField()
     created_at = TextField()
 
+    end = statement(lambda cls: cls.delete())
+
     @statement
     def current(cls: Any):
         stop = cls.select(*columns(cls, "id", "member_id"), *profile(Member, "by"))
         return stop.join(Member, on=(cls.member == Member.id))
-
-    @statement
-    def end(cls: Any):
-        return cls.delete()
 
     @classmethod
     def put(cls, transaction: Transaction, reason: str | None) -> Row:

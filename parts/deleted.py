@@ -62,6 +62,7 @@ class Deleted(Identified):
     rows = database.JSONField()
 
     NOUN = "deleted object"
+    delete_rows = statement(lambda cls: cls.delete().where(cls.id.in_(each("ids"))))
 
     @classmethod
     def keep_rows(cls, transaction: Transaction, table: Any, rows: list[Row], part_of: Any = None) -> bool:
@@ -138,10 +139,6 @@ class Deleted(Identified):
         """The bytes of what is kept of an object and its parts."""
         is_of = (cls.id == placeholder("id")) | (cls.part_of == placeholder("id"))
         return cls.select(fn.SUM(fn.LENGTH(cls.rows.cast("BLOB")))).where(is_of)
-
-    @statement
-    def delete_rows(cls: Any):
-        return cls.delete().where(cls.id.in_(each("ids")))
 
     @classmethod
     def restore(cls, transaction: Transaction, id: str) -> bool:

@@ -87,10 +87,8 @@ MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of
 
 
 class Changes:
-    @statement
-    def position(cls: Any):
-        """The number of an activity in the order of commits."""
-        return Activity.select(rowid(Activity)).where(Activity.id == placeholder("id"))
+    # The number of an activity in the order of commits.
+    position = statement(lambda _: Activity.select(rowid(Activity)).where(Activity.id == placeholder("id")))
 
     @statement
     def following(cls: Any):

@@ -101,6 +101,10 @@ class Notice(Identified):
     LATE_DAYS = 7.0  # nobody is notified of a due date that is further in the past
     DAYS = 90.0  # for which a notice is kept
     MAX_EXCERPT = 200  # characters
+    latest = statement(lambda cls: cls.select_newest().where(cls.id < placeholder("before")))
+    # Acting on a task marks its notices as read, except questions, which `settle` marks.
+    mark_read_by_act = statement(lambda cls: cls.mark_read_of_task.query.where(cls.reason != "question"))
+    delete_old = statement(lambda cls: deletion_of_some(cls, cls.id < placeholder("before")))
 
     @classmethod
     def notify(
@@ -234,10 +238,6 @@ class Notice(Identified):
         return rows.order_by(cls.id.desc()).limit(placeholder("most"))
 
     @statement
-    def latest(cls: Any):
-        return cls.select_newest().where(cls.id < placeholder("before"))
-
-    @statement
     def news(cls: Any):
         """The unread notices after the notice `:after`, made since the member last saw the page."""
         is_new = (cls.id > placeholder("after")) & (cls.created_at > placeholder("seen_at"))
@@ -293,11 +293,6 @@ class Notice(Identified):
     def mark_read_of_task(cls: Any):
         read = cls.update({cls.read_at: placeholder("now")})
         return read.where(cls.is_unread, cls.task == placeholder("task_id"))
-
-    @statement
-    def mark_read_by_act(cls: Any):
-        """Mark the member's notices of a task as read, except questions, which `settle` marks."""
-        return cls.mark_read_of_task.query.where(cls.reason != "question")
 
     @statement
     def mark_untrue(cls: Any):
@@ -394,10 +389,6 @@ class Notice(Identified):
     def limited(cls, member_id: str) -> None:
         """Delete a member's notices with titles of other tasks, which the member may no longer see."""
         cls.delete_unblocked.run(member_id=member_id)
-
-    @statement
-    def delete_old(cls: Any):
-        return deletion_of_some(cls, cls.id < placeholder("before"))
 
 
 Task.notices = Notice
