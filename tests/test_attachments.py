@@ -99,8 +99,8 @@ def test_a_name_that_is_none_or_a_file_of_more_than_10_mib_is_refused(server, ow
     assert server.rows(count) == before
 
 
-def test_the_limit_can_be_set(launch):
-    owner = launch(TASKS_LIMITS__MAX_ATTACHMENT_BYTES="2000").client()
+def test_the_limit_can_be_set(launch_here):
+    owner = launch_here(TASKS_LIMITS__MAX_ATTACHMENT_BYTES="2000").client()
     task = owner.make_task(owner.make_project())
     assert attach(owner, task, content=b"x" * 2000).status_code == 201
     fault(attach(owner, task, content=b"x" * 2001), 413, "payload_too_large")

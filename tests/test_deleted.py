@@ -357,8 +357,8 @@ def test_after_thirty_days_it_is_deleted_for_good(launch):
     assert server.rows("SELECT attachment_id AS id FROM attachment_content") == [{"id": files[1]["id"]}]
 
 
-def test_receivers_and_followers_have_the_workspace_again(launch):
-    server = launch()
+def test_receivers_and_followers_have_the_workspace_again(launch_here):
+    server = launch_here()
     owner = server.client()
     mirror = Mirror(server, owner.key)
     project = owner.make_project()
@@ -386,12 +386,12 @@ def test_only_one_of_many_restores_it(server, owner, project):
     assert sorted(answer.status_code for answer in at_once(*calls)) == [200] + 7 * [404]
 
 
-def fails_midway(server, client, trigger, path, body=None):
-    """POST while the database refuses one of the changes that belong to it, as if it were a bug of ours."""
+def fails_midway(server, client, trigger, path, body=None, method="POST"):
+    """Make a request while the database refuses one of its changes, as if it were a bug of ours."""
     server.allow_bugs = True
     server.rows(f"CREATE TRIGGER refuse BEFORE {trigger} BEGIN SELECT RAISE(ABORT, 'not now'); END")
     headers = {"Authorization": f"Bearer {client.key}"}
-    answer = client.session.request("POST", client.base + path, headers=headers, json=body)
+    answer = client.session.request(method, client.base + path, headers=headers, json=body)
     assert answer.status_code == 500
     server.rows("DROP TRIGGER refuse")
     assert server.rows("PRAGMA foreign_key_check") == []
@@ -413,10 +413,7 @@ def test_a_step_of_a_restore_that_fails_brings_back_nothing(launch_here):
     assert owner.read(f"/projects/{project['id']}")["stats"]["total"] == 301
 
 
-def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted(launch):
-    server = launch()
-    owner = server.client()
-    project = owner.make_project()
+def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted(server, owner, project):
     client = server.join("client", project_ids=[project["id"]])
     task = owner.make_task(project, title="Seen")
     owner.make(f"/tasks/{task['id']}/comments", {"content": "Yes."})

@@ -61,8 +61,8 @@ def test_an_update_changes_what_was_sent_and_nothing_else_and_a_deleted_one_is_g
         fault(answer, 404, "not_found")
 
 
-def test_links_begin_with_the_configured_address_whatever_host_was_asked(launch):
-    owner = launch(TASKS_SERVER__BASE_URL="https://example.com/team/tasks/").client()
+def test_links_begin_with_the_configured_address_whatever_host_was_asked(launch_here):
+    owner = launch_here(TASKS_SERVER__BASE_URL="https://example.com/team/tasks/").client()
     evil = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher"}
     answer = owner.post("/projects", {"name": "x"}, headers=evil)
     assert answer.headers["Location"] == f"/team/tasks/api/v1/projects/{owner.data(answer, 201)['id']}"

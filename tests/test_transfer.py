@@ -158,8 +158,8 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch_here, t
     assert [project["description"] for project in owner.read("/projects")["projects"]] == ["Known"]
 
 
-def test_a_trial_takes_no_turn_nor_does_an_import_with_mistakes_whose_lines_it_names(launch, tmp_path):
-    server = launch()
+def test_a_trial_takes_no_turn_nor_does_an_import_with_mistakes_whose_lines_it_names(launch_here, tmp_path):
+    server = launch_here()
     wrong = CSV.replace("High", "Highest").replace("2026-12-01", "soon")
     wrong = wrong.replace("Third,,,Imported", "Third,,,")
     with closing(sqlite3.connect(server.database, isolation_level=None)) as other:

@@ -445,8 +445,8 @@ def test_comments_and_notes_get_their_earlier_text(owner, robot, join, project):
     assert [shown[name] for name in ("title", "description", "closed_at")] == ["A", "x" * 2000, None]
 
 
-def test_receivers_and_followers_agree_after_an_undo(launch):
-    server = launch()
+def test_receivers_and_followers_agree_after_an_undo(launch_here):
+    server = launch_here()
     owner = server.client()
     mirror = Mirror(server, owner.key)
     robot = server.client(make_key(owner)["api_key"])
