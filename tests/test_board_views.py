@@ -238,6 +238,29 @@ def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner
     expect(page.get_by_role("dialog", name="Before")).to_be_visible()
 
 
+@pytest.mark.long
+def test_a_late_answer_to_an_earlier_question_replaces_no_report_and_no_activity(
+    sign_in, ana, owner, project
+):
+    other = owner.make_project(name="Other")
+    page = sign_in(address="#view=week")
+    with ui.held(page, re.compile(project["id"])):
+        for shown in (project, other):
+            ui.show(page, f"#view=week&project={shown['id']}")
+        expect(page.get_by_role("heading", name=re.compile("^Other, week of "))).to_be_visible()
+    page.evaluate("new Promise(requestAnimationFrame)")
+    expect(page.get_by_role("heading", name=re.compile("^Other, week of "))).to_be_visible()
+    ui.show(page, "#view=activity")
+    made = page.get_by_role("listitem").filter(has_text="created Other")
+    expect(made).to_be_visible()
+    with ui.held(page, re.compile(f"actor_id={ana.member['id']}")):
+        ui.pick(page, "Person", "Ana Anders")
+        ui.pick(page, "Person", "Everybody")
+        expect(made).to_be_visible()
+    page.evaluate("new Promise(requestAnimationFrame)")
+    expect(made).to_be_visible()
+
+
 def test_what_was_done_long_ago_is_shown_on_demand(board, owner, server, project):
     for title in ("Long ago", "Lately"):
         task = owner.make_task(project, title=title)
