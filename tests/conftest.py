@@ -1,5 +1,6 @@
 """The fixtures: servers, clients, receivers and pages, which are ended after the tests that use them."""
 
+import gc
 import json
 import os
 
@@ -31,6 +32,7 @@ SLOWED = """(({ setTimeout }) => {
 
 def pytest_configure(config):
     Server.forks = True
+    gc.freeze()  # what is imported stays, and need not be looked at again
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files that hold most tests
         config.option.loadscopereorder = False
 

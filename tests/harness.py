@@ -56,6 +56,7 @@ ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 OWNER_KEY = "tms_owner-key-of-the-tests-0123456789abcdefghij"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+PLAIN = re.compile(r"http://127\.0\.0\.1:\d+[\w/-]*", re.ASCII)  # addresses that need no quoting
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 EVERY_EVENT = ["task.updated", "task.completed", "comment.added", "member.joined"]
 EVERY_EVENT += ["task.created", "task.deleted", "member.invited"]
@@ -108,8 +109,13 @@ class Session:
     def __init__(self):
         self.free = []
 
-    def request(self, method, url, *, timeout=PATIENCE, **options):
-        asked = requests.Request(method, url, **options).prepare()
+    def request(self, method, url, *, timeout=PATIENCE, params=None, headers=None, **body):
+        asked = requests.PreparedRequest()
+        asked.method, asked.url = method, url
+        if params or not PLAIN.fullmatch(url):
+            asked.prepare_url(url, params)
+        asked.prepare_headers(headers)
+        asked.prepare_body(**{"data": None, "files": None} | body)
         status, reason, headers, content = self.send(asked, timeout)
         answer = requests.Response()
         answer.status_code, answer.reason, answer._content = status, reason, content
@@ -361,12 +367,9 @@ class Server:
     def __init__(self, folder, *, first=None, **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
-        self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-        self.environment |= {
-            "TASKS_SERVER__DATABASE": str(self.database),
-            "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
-        }
-        self.environment |= {"TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner", **settings}
+        ours = {name: text for name, text in os.environ.items() if not name.startswith(("TASKS_", "PYTEST_"))}
+        ours |= {"TASKS_SERVER__DATABASE": str(self.database), "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
+        self.environment = ours | {"TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner", **settings}
         self.under = ()  # the words of a command that runs gunicorn, in the benchmark
         self.first = first  # what a fork calls before it becomes a program
         self.process = None
