@@ -9,14 +9,15 @@ list.
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import product
 
 import pytest
-import requests
-from harness import NOBODY, PATIENCE, fault, tables
+from harness import NOBODY, fault, tables
 from mailboxes import Mailbox
 from test_roles import ALL, API, MAY
+from test_tools import text_of
 from test_waiting import Wait, until_all_wait
 
 from app import create_app
@@ -32,8 +33,8 @@ FIRST_NUMBER = 770_000  # of a task, so that each number can be found in a text
 # Such a client sees no row of these tables.
 UNSEEN_TABLES = {"agent_stop", "webhook", "event", "delivery", "invitation", "stored_answer", "flow"}
 UNSEEN_TABLES |= {"flow_task", "deleted", "earlier"}
-MAIL = {"BOUND_QUIET_SECONDS": "0", "TASKS_MAIL__FROM": "tasks@example.org"}
-MAIL |= {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.05]", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "0"}
+MAIL = {"TASKS_MAIL__FROM": "tasks@example.org", "TASKS_MAIL__URL": "smtp://127.0.0.1:1"}
+MAIL["TASKS_LIMITS__TOOL_CALLS_PER_MINUTE"] = "0"
 VOLATILE = "timestamp|request_id|next_after|last_used_at|uptime_seconds|current_time|now"
 VOLATILE = rf'"({VOLATILE})":("[^"]*"|\d+|null)'
 QUERIES = [f"?q={WORD}", "?limit=100&sort=rank", "?limit=1&offset=1", "?ready=true", "?archived=false"]
@@ -44,15 +45,8 @@ MORE = {"/keys": {"name": "x"}, "/inbox/snooze": {"until": "2031-01-01"}}  # wha
 
 
 @pytest.fixture(scope="module")
-def box():
-    box = Mailbox()
-    yield box
-    box.close()
-
-
-@pytest.fixture(scope="module")
-def server(launch_module, box):
-    server = launch_module(**MAIL, TASKS_MAIL__URL=box.url)
+def server(launch_here_module):
+    server = launch_here_module(**MAIL)
     server.rows("DELETE FROM sqlite_sequence WHERE name = 'task'")
     server.rows("INSERT INTO sqlite_sequence VALUES ('task', ?)", FIRST_NUMBER)
     return server
@@ -90,13 +84,6 @@ def fill(owner, project, word, *named):
     return ids | {"comment": comment, "attachment": owner.data(file, 201)["id"], "whiteboard": board}
 
 
-def call(server, client, name, given):
-    """The text of what a tool for agents answers."""
-    headers = {"Accept": "application/json, text/event-stream", "Authorization": f"Bearer {client.key}"}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": given}}
-    return requests.post(f"{server.base}/mcp", json=body, headers=headers, timeout=PATIENCE).text
-
-
 def read_all(server, client):
     """Everything that the client reads without an id: paths, tools, calendar; without changing values."""
     read = {}
@@ -106,8 +93,8 @@ def read_all(server, client):
             read[asked] = client.request("GET", asked, envelope=False).text
     read["/health"] = client.request("GET", "/health").text
     for name, given in [("get_context", {}), ("find_tasks", {}), ("list_meetings", {})]:
-        read[name] = call(server, client, name, given)
-    read["calendar"] = requests.get(server.base + client.calendar, timeout=PATIENCE).text
+        read[name] = text_of(client, name, given)[0]
+    read["calendar"] = server.call("GET", client.calendar).text
     return {name: re.sub(VOLATILE, r'"\1":0', text.replace("\\", "")) for name, text in read.items()}
 
 
@@ -200,7 +187,7 @@ def test_no_answer_has_anything_of_another_project(server, place):
         ("find_tasks", {"assignee": "Stranger"}),
         ("add_comment", {"task_id": outside["number"], "content": "x"}),
     ]:
-        text = call(server, client, name, given)
+        text = text_of(client, name, given)[0]
         for sent in map(str, given.values()):
             text = text.replace(sent, "")
         asked[name, str(given)] = text
@@ -374,20 +361,23 @@ def test_a_client_outside_a_project_gets_no_mention_question_or_task_there(owner
     assert client.read("/inbox")["notices"] == [], "what was deleted does not come back"
 
 
-def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, owner, join):
-    seen, other = owner.make_project(), owner.make_project()
-    client = join(full_name="Mona Mailed", project_ids=[seen["id"], other["id"]])
-    member = client.member["id"]
-    owner.data(owner.patch(f"/members/{member}", {"mail": "never"}))
-    hidden = owner.make_task(other, title=WORD)
-    owner.make_task(other, title=WORD, description="@Mona Mailed")
-    client.make(f"/tasks/{hidden['id']}/comments", {"content": "Whose author hears of others"})
-    owner.make_task(seen, title="Still told", assignee_id=member)
-    limit(owner, client, seen)
-    owner.make(f"/tasks/{hidden['id']}/comments", {"content": WORD})
-    owner.data(owner.patch(f"/members/{member}", {"mail": "at_once"}))
-    while "invites" in (mail := box.next(client.member["email"]))["Subject"]:
-        continue
+def test_mail_tells_nothing_of_a_project_that_was_taken_away(launch):
+    with closing(Mailbox()) as box:
+        server = launch(**MAIL | {"TASKS_MAIL__URL": box.url}, BOUND_QUIET_SECONDS="0")
+        owner = server.client()
+        seen, other = owner.make_project(), owner.make_project()
+        client = server.join("client", full_name="Mona Mailed", project_ids=[seen["id"], other["id"]])
+        member = client.member["id"]
+        owner.data(owner.patch(f"/members/{member}", {"mail": "never"}))
+        hidden = owner.make_task(other, title=WORD)
+        owner.make_task(other, title=WORD, description="@Mona Mailed")
+        client.make(f"/tasks/{hidden['id']}/comments", {"content": "Whose author hears of others"})
+        owner.make_task(seen, title="Still told", assignee_id=member)
+        limit(owner, client, seen)
+        owner.make(f"/tasks/{hidden['id']}/comments", {"content": WORD})
+        owner.data(owner.patch(f"/members/{member}", {"mail": "at_once"}))
+        while "invites" in (mail := box.next(client.member["email"]))["Subject"]:
+            continue
     assert "Still told" in mail["Subject"]
     assert WORD not in str(mail)
 
@@ -450,9 +440,10 @@ def test_projects_that_cannot_be_listed_are_refused(owner):
         fault(owner.post("/members/invite", body), 422, "validation_error", field)
 
 
-def test_a_wait_shows_only_what_the_client_may_see_at_its_end(server, owner, join):
+def test_a_wait_shows_only_what_the_client_may_see_at_its_end(launch):
+    server = launch()
+    owner, client = server.client(), server.join("client")
     seen, other = owner.make_project(), owner.make_project()
-    client = join()
     waits = ("/changes", {"after": mirrored(client)[2]}), ("/tasks", {"ready": "true", "label": "awaited"})
     with ThreadPoolExecutor() as pool:
         changes, tasks = (Wait(pool, server, path, client.key, **query) for path, query in waits)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from hashlib import sha256
 from html import escape
@@ -15,7 +16,6 @@ from types import SimpleNamespace
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-import requests
 from board import check_page
 from harness import OWNER_KEY, PATIENCE, Server, at_once, ending, needs_node, npm_packages
 from mailboxes import Mailbox, token_in
@@ -498,6 +498,12 @@ def test_a_code_gets_one_key_once_and_only_for_the_program_that_asked(caller):
     refused("invalid_grant", data=short | {"code_verifier": "short"})
 
 
+def test_of_calls_at_the_same_time_one_gets_the_key(caller):
+    for _ in range(3):
+        send = partial(caller.program, "/oauth/token", data=caller.allow(caller.register()))
+        assert sorted(answer.status_code for answer in at_once(*[send] * 8)) == [200, *[400] * 7]
+
+
 def test_a_code_is_no_key_is_not_listed_and_ends_after_a_minute(caller):
     query, listed = caller.register(), len(caller.api("GET", "/keys")["keys"])
     forms = [caller.allow(query) for _ in range(3)]
@@ -587,9 +593,8 @@ class Here(Server):
 
 @pytest.fixture(scope="module")
 def mailbox():
-    box = Mailbox()
-    yield box
-    box.close()
+    with closing(Mailbox()) as box:
+        yield box
 
 
 @pytest.fixture(scope="module")
@@ -598,14 +603,6 @@ def server(tmp_path_factory, mailbox):
     server = Here(tmp_path_factory.mktemp("server"), TASKS_MAIL__URL=mailbox.url, **settings).start()
     yield server
     assert server.stop() == 0
-
-
-def allow_at(server, asked):
-    """Allow what the query asks, as the page does; return what the program gets with its code."""
-    bearer, body = {"Authorization": f"Bearer {OWNER_KEY}"}, {"query": asked, "scope": "read"}
-    path = f"{server.base}/api/v1/connections"
-    made = requests.post(path, json=body, headers=bearer, timeout=PATIENCE).json()["data"]
-    return parse_qs(urlsplit(made["location"]).query)
 
 
 def provider(server, opened, answered):
@@ -735,12 +732,13 @@ process.exit();
 
 @pytest.mark.long
 @needs_node
-def test_the_client_in_typescript_connects_too(server, tmp_path):
+def test_the_client_in_typescript_connects_too(server, owner, tmp_path):
     (tmp_path / "node_modules").symlink_to(npm_packages("@modelcontextprotocol/sdk@1.32.2"))
     (tmp_path / "connect.mjs").write_text(TYPESCRIPT)
     words, pipes = ["node", "connect.mjs", f"{server.base}/mcp"], {"stdin": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, **pipes) as program, ending(program):
-        (code,) = allow_at(server, program.stdout.readline().strip())["code"]
+        asked = {"query": program.stdout.readline().strip(), "scope": "read"}
+        (code,) = parse_qs(urlsplit(owner.make("/connections", asked)["location"]).query)["code"]
         program.stdin.write(f"{code}\n")
         program.stdin.flush()
         said = json.loads(program.stdout.readline())
@@ -756,13 +754,3 @@ def test_strangers_keep_nobody_from_writing(server, owner):
             head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99"
             stranger.sendall(f"{head}\r\n\r\n{{".encode())
             assert owner.make_project()["name"]  # it would be a 503 after 10 s
-
-
-def test_of_calls_at_the_same_time_one_gets_the_key(server):
-    body = {"redirect_uris": [HERE]}
-    made = requests.post(f"{server.base}/oauth/register", json=body, timeout=PATIENCE).json()
-    query = asking(made["client_id"], server.base)
-    for _ in range(3):
-        form = form_of(query, allow_at(server, urlencode(query))["code"][0])
-        send = partial(requests.post, f"{server.base}/oauth/token", data=form, timeout=PATIENCE)
-        assert sorted(answer.status_code for answer in at_once(*[send] * 8)) == [200, *[400] * 7]
