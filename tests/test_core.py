@@ -6,17 +6,14 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
 import pytest
-import requests
-from harness import PATIENCE, ROOT, ending
+from harness import OWNER_KEY, ROOT, Server
 
 from app import PARTS
 
-KEY = "tms_" + "k" * 43
 ROUTES = """
 [plugins.entries.webhooks]
 enabled = true
@@ -27,9 +24,20 @@ secret = "route-secret"
 """
 
 
+class Core(Server):
+    """A service that was made of the modules at the root alone."""
+
+    forks = False
+
+    def run_gunicorn(self, listener, arguments):
+        words = [sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}"]
+        with self.log.open("w") as log:
+            options = {"env": self.environment, "pass_fds": [listener.fileno()], "stderr": log}
+            return subprocess.Popen(words, cwd=self.folder, **options)
+
+
 @pytest.fixture(scope="module")
 def core(tmp_path_factory, shared_receiver):
-    """A client of a service that was made of the modules at the root alone."""
     folder = tmp_path_factory.mktemp("core")
     for file in ROOT.glob("*.py"):
         shutil.copy(file, folder)
@@ -37,35 +45,18 @@ def core(tmp_path_factory, shared_receiver):
     app = (folder / "app.py").read_text()
     (folder / "app.py").write_text(re.sub(r"(?ms)^PARTS: .*?^\)$", "PARTS = ()", app))
     (folder / "config.toml").write_text(ROUTES)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        hook = {"name": "receiver", "url": shared_receiver.url, "secret": "hush"}
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_")} | {
-            "TASKS_CONFIG": str(folder / "config.toml"),
-            "TASKS_BOOTSTRAP__API_KEY": KEY,
-            "TASKS_SERVER__DATABASE": str(folder / "tasks.db"),
-            "TASKS_SERVER__BASE_URL": url,
-            "TASKS_WEBHOOKS": json.dumps([hook]),
-        }
-        files = [listener.fileno()]
-        words = [sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}"]
-        with (
-            open(folder / "log", "w") as log,
-            subprocess.Popen(words, cwd=folder, env=environment, stderr=log, pass_fds=files) as server,
-            ending(server),
-            requests.Session() as session,
-        ):
-            session.headers["Authorization"] = f"Bearer {KEY}"
+    webhooks = json.dumps([{"name": "receiver", "url": shared_receiver.url, "secret": "hush"}])
+    core = Core(folder, TASKS_CONFIG=str(folder / "config.toml"), TASKS_WEBHOOKS=webhooks).start()
+    yield core
+    assert core.stop() == 0
 
-            def call(method, path, body=None, **options):
-                return session.request(method, url + path, json=body, timeout=PATIENCE, **options)
 
-            call.log = folder / "log"
-            yield call
+def send(core, method, path, body=None, key=OWNER_KEY):
+    return core.call(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
 
 
 def api(core, method, path, body=None, status=200):
-    response = core(method, f"/api/v1{path}", body)
+    response = send(core, method, f"/api/v1{path}", body)
     assert response.status_code == status, (response.text, core.log.read_text())
     answer = response.json()
     assert answer["success"] and answer["meta"]["version"] == "1.1"
@@ -106,7 +97,7 @@ def test_changes_completes_and_deletes_tasks_and_sends_signed_webhooks(core, tas
     assert [one["content"] for one in api(core, "GET", f"{path}/comments")["comments"]] == ["Done"]
     assert api(core, "GET", path)["project"]["name"] == "Core"
     assert api(core, "DELETE", path)["deleted"]
-    assert core("GET", f"/api/v1{path}").status_code == 404
+    assert send(core, "GET", f"/api/v1{path}").status_code == 404
 
 
 def test_invites_a_member_who_enrolls(core):
@@ -122,15 +113,15 @@ def test_refuses_what_is_wrong(core, project):
         ("/tasks", {"title": "x", "project_id": "0" * 8 + "-0000-4000-8000-" + "0" * 12}, 422),
         ("/inbox/read", {}, 404),
     ):
-        assert core("POST", f"/api/v1{path}", body).status_code == status
-    assert core("GET", "/api/v1/tasks", headers={"Authorization": "Bearer x"}).status_code == 401
+        assert send(core, "POST", f"/api/v1{path}", body).status_code == status
+    assert send(core, "GET", "/api/v1/tasks", key="x").status_code == 401
 
 
 def test_serves_the_routes_of_the_gateway(core):
-    secret = {"Authorization": "Bearer route-secret"}
-    made = core("POST", "/hooks/flows", {"action": "create_flow", "goal": "Try it"}, headers=secret).json()
+    create = {"action": "create_flow", "goal": "Try it"}
+    made = send(core, "POST", "/hooks/flows", create, key="route-secret").json()
     assert made["ok"] and made["routeId"] == "flows"
-    assert core("POST", "/hooks/flows", {"action": "list_flows"}).status_code == 401
+    assert send(core, "POST", "/hooks/flows", {"action": "list_flows"}).status_code == 401
 
 
 @pytest.mark.long

@@ -3,11 +3,10 @@
 import contextlib
 import json
 import select
-import socket
-from functools import partial
+from contextlib import closing
 
 import pytest
-import requests
+from clients import JSON, Line, head
 from harness import PATIENCE, wait_until
 
 from limits import RateLimit
@@ -38,10 +37,7 @@ def send(server, method="POST", path=PATH, body=LIST, secret=SECRET, **headers):
     sent = {"Content-Type": "application/json"} | headers
     if secret is not None:
         sent.setdefault("Authorization", b"Bearer " + secret)
-    with requests.Session() as session:
-        session.trust_env = False
-        options = {"allow_redirects": False, "timeout": PATIENCE}
-        return session.request(method, server.base + path, data=body, headers=sent, **options)
+    return server.call(method, path, data=body, headers=sent)
 
 
 def refused(answer, status, code, error):
@@ -117,45 +113,39 @@ def test_a_body_of_256_kib_is_accepted_and_one_byte_more_is_not(server):
         assert answer.headers["Connection"] == "close"
 
 
-def raw(server, declared, body):
+def begin(server, declared, body=b""):
     """Send a head that declares a length, and this much of a body."""
-    line = socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), PATIENCE)
-    lines = [f"POST {PATH} HTTP/1.1", "Host: x", "Content-Type: application/json"]
-    lines += ["Authorization: Bearer heslo-č", f"Content-Length: {declared}", "", ""]
-    line.sendall("\r\n".join(lines).encode() + body)
+    line = Line(server)
+    secret = SECRET.decode("latin-1")  # in which a head is encoded
+    line.socket.sendall(head("POST", PATH, [JSON, f"Content-Length: {declared}"], secret) + body)
     return line
-
-
-def rest(line):
-    """Return everything up to the end of the connection."""
-    return b"".join(iter(partial(line.recv, 65536), b""))
 
 
 def test_a_body_that_stalls_is_timed_out(launch):
     # No other test has so short a limit: a client on a busy machine may stall for half a second, too.
     server = launch(config=ROUTES + LIMITS.replace("120", "0.5"))
-    with raw(server, 100, b'{"action"') as line:
-        answer = rest(line)
-    assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    with closing(begin(server, 100, b'{"action"')) as line:
+        status, answer = line.answer()
+        assert (status, line.headers["connection"], line.ended()) == (408, "close", True)
     assert b'"code":"request_timeout","error":"Request body timeout"' in answer
-    assert b"Connection: close" in answer
 
 
 def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(server):
     with contextlib.ExitStack() as stack:
-        lines = [stack.enter_context(raw(server, len(LIST), b"")) for _ in range(9)]
-        ((ninth,), _, _) = select.select(lines, [], [], PATIENCE)  # which came last; the others wait
-        answer = rest(ninth)
-        assert answer.startswith(b"HTTP/1.1 429 ")
-        assert b"Retry-After: 1\r\n" in answer
+        lines = [stack.enter_context(closing(begin(server, len(LIST)))) for _ in range(9)]
+        sockets = {line.socket: line for line in lines}
+        ((ninth,), _, _) = select.select(sockets, [], [], PATIENCE)  # which came last; the others wait
+        ninth = sockets[ninth]
+        status, answer = ninth.answer()
+        assert (status, ninth.headers["retry-after"]) == (429, "1")
         assert b'"code":"too_many_in_flight","error":"Too Many Requests"' in answer
         lines.remove(ninth)
         refused(send(server), 429, "too_many_in_flight", "Too Many Requests")
         lines[0].close()  # one goes away, the others are answered
         wait_until(lambda: send(server).status_code == 200)
         for line in lines[1:]:
-            line.sendall(LIST)
-            assert line.recv(65536).startswith(b"HTTP/1.1 200 ")
+            line.socket.sendall(LIST)
+            assert line.answer()[0] == 200
         assert send(server).status_code == 200
 
 
@@ -172,8 +162,8 @@ def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
     wait_until(lambda: send(server).status_code == 200)  # what is over the limit does not extend it
 
 
-def test_a_database_failure_or_bug_comes_after_other_refusals(launch):
-    broken = launch(config=ROUTES + LIMITS)
+def test_a_database_failure_or_bug_comes_after_other_refusals(launch_here):
+    broken = launch_here(config=ROUTES + LIMITS)
     broken.allow_bugs = True
     create = b'{"action":"create_flow","goal":"x"}'
     flow = send(broken, body=create).json()["result"]["flow"]
