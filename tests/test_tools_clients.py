@@ -47,7 +47,7 @@ async def use(client, tool, **arguments):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_uses_every_tool_and_stays_connected_after_errors(server, mode):
+def test_the_official_client_uses_tools_and_stays_connected_after_errors(server, mode):
     from mcp.shared.exceptions import MCPError
 
     name = f"By the official client, {mode}"
@@ -58,18 +58,10 @@ def test_the_official_client_uses_every_tool_and_stays_connected_after_errors(se
             if mode != MODERN:  # which asks for nothing
                 assert client.instructions.startswith(tools.INSTRUCTIONS)
             assert [tool.name for tool in (await client.list_tools()).tools] == NAMES
-            await use(client, "create_project", name=name)
+            assert (await use(client, "create_project", name=name))["id"]
             task = await use(client, "create_task", project=name, title="Ünïcödé ✓", assignee="me")
             claimed = await use(client, "claim_task", task_id=task["number"])
             assert (claimed["title"], claimed["status"]) == ("Ünïcödé ✓", "in_progress")
-            await use(client, "update_task", task_id=task["number"], status="in_progress", priority="high")
-            await use(client, "add_comment", task_id=task["number"], content="Half of it")
-            await use(client, "complete_task", task_id=task["number"], comment="All of it")
-            shown = await use(client, "get_task", task_id=task["number"])
-            assert [comment["text"] for comment in shown["comments"]] == ["Half of it", "All of it"]
-            assert (await use(client, "find_tasks", project=name, status="done"))["total"] == 1
-            assert (await use(client, "get_project", project=name))["statistics"]["done"] == 1
-            assert "upcoming" in await use(client, "list_meetings")
             assert (await client.list_prompts()).prompts == (await client.list_resources()).resources == []
             assert (await client.list_resource_templates()).resource_templates == []
             wrong = (

@@ -14,6 +14,7 @@ from parts import tools
 NEEDS_SOCKET = False
 META = "io.modelcontextprotocol/"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
+SUPPORTED = [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
 CALL = "tools/call"
 
 
@@ -146,16 +147,18 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
     assert len(owner.read("/projects")["projects"]) == before
 
 
-def test_initialize_agrees_on_a_version(server):
+def test_initialize_agrees_on_a_version_and_returns_short_instructions(configured):
     """Any version in the header of a client that begins so is accepted."""
     for asked in (*tools.LEGACY_VERSIONS, MODERN, "soon", None, []):
         answered = asked if asked in tools.LEGACY_VERSIONS else LEGACY
         body = message("initialize", protocolVersion=asked, capabilities={})
         for headers in ({}, *({"MCP_Protocol_Version": one} for one in (MODERN, "2099-01-01", LEGACY))):
-            result = result_of(exchange(server, body, **headers))
+            result = result_of(exchange(configured, body, **headers))
             assert (result["protocolVersion"], result["capabilities"]) == (answered, {"tools": {}}), headers
             assert set(result["serverInfo"]) == {"name", "version"}
             assert set(result) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
+            assert tools.INSTRUCTIONS + "Ask Olga first." in result["instructions"]
+            assert len(result["instructions"]) <= 2048
 
 
 def test_results_say_in_the_stateless_era_alone_that_they_are_complete(server):
@@ -168,7 +171,7 @@ def test_results_say_in_the_stateless_era_alone_that_they_are_complete(server):
     assert said == [("complete", "private")] * 2 + [("complete", None)]
     for result in (found, called):
         assert set(result["_meta"][f"{META}serverInfo"]) == {"name", "version"}
-    assert found["supportedVersions"] == [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
+    assert found["supportedVersions"] == SUPPORTED
     assert (found["capabilities"], found["ttlMs"] > 0) == ({"tools": {}}, True)
 
 
@@ -232,23 +235,21 @@ def test_modern_headers_say_what_the_body_says(server):
     assert result_of(exchange(server, body, **headers | {"Mcp_Name": f"=?base64?{wrapped}?="}))["content"]
 
 
-def test_an_unknown_version_is_told_the_known_ones(server):
-    for version in (LEGACY, "2099-01-01", "x"):
-        answer = exchange_modern(server, "tools/list", version=version)
-        assert error_of(answer) == (400, -32022, 7)
-        supported = [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
-        assert answer.json()["error"]["data"] == {"supported": supported, "requested": version}
+def unknown(answer, version):
+    """The refusal of this version, which names the known ones."""
+    assert error_of(answer) == (400, -32022, 7)
+    assert answer.json()["error"]["data"] == {"supported": SUPPORTED, "requested": version}
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/list", CALL])
-def test_a_header_of_another_version_than_an_older_one_is_refused_without_meta(server, method):
+def test_an_unknown_version_is_refused_and_without_meta_the_stateless_one_too(server, method):
+    for version in (LEGACY, "2099-01-01", "x"):
+        unknown(exchange_modern(server, method, version=version), version)
     body = message(method, name="list_meetings")
     for given in (body, message(method, _meta=5), message(method, _meta={"progressToken": 1})):
         assert error_of(exchange(server, given, MCP_Protocol_Version=MODERN)) == (400, -32602, 7)
         for version in ("2099-01-01", "2024-10-07", "x", ""):
-            answer = exchange(server, given, MCP_Protocol_Version=version)
-            assert error_of(answer) == (400, -32022, 7)
-            assert answer.json()["error"]["data"]["requested"] == version
+            unknown(exchange(server, given, MCP_Protocol_Version=version), version)
     for version in tools.LEGACY_VERSIONS:
         assert result_of(exchange(server, body, MCP_Protocol_Version=version)) is not None
 
@@ -275,9 +276,3 @@ def test_the_log_has_the_request_and_the_calls_that_it_made_under_one_id(server,
     assert lines(answer) == [*calls, ["POST", "/mcp", "200"]]
     refused = exchange(server, message(), key=OWNER_KEY + "x")
     assert lines(refused) == [["POST", "/mcp", "401"]]
-
-
-def test_the_instructions_are_short_whatever_the_workspace_adds(configured):
-    result = result_of(exchange(configured, message("initialize", protocolVersion=LEGACY)))
-    assert tools.INSTRUCTIONS + "Ask Olga first." in result["instructions"]
-    assert len(result["instructions"]) <= 2048
