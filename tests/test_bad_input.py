@@ -19,17 +19,15 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def ids(owner):
     """The id of one thing of each kind."""
-    project = owner.make_project()["id"]
-    task = owner.make_task({"id": project})["id"]
+    task = owner.make_task(project := owner.make_project())
     made = {
-        "comment": owner.post(f"/tasks/{task}/comments", {"content": "x"}),
-        "milestone": owner.post(f"/projects/{project}/milestones", {"title": "x"}),
-        "meeting": owner.post("/meetings", {"title": "x", "starts_at": "2099-01-01"}),
-        "whiteboard": owner.post("/whiteboards", {"title": "x"}),
+        "comment": owner.make(f"/tasks/{task['id']}/comments", {"content": "x"}),
+        "milestone": owner.make(f"/projects/{project['id']}/milestones", {"title": "x"}),
+        "meeting": owner.make("/meetings", {"title": "x", "starts_at": "2099-01-01"}),
+        "whiteboard": owner.make("/whiteboards", {"title": "x"}),
     }
-    member = owner.member["id"]
-    ids = {kind: owner.data(answer, 201)["id"] for kind, answer in made.items()}
-    return ids | {"project": project, "task": task, "member": member}
+    made |= {"project": project, "task": task, "member": owner.member}
+    return {kind: row["id"] for kind, row in made.items()}
 
 
 @pytest.fixture
@@ -56,11 +54,11 @@ def test_too_many_members_or_items_are_refused_unread(owner, project, unchanged)
     body = json.dumps({f"{number:x}": 1 for number in range(80_000)}).encode()
     error = fault(raw(owner, "/tasks", body), 422, "validation_error", "body")
     assert error["message"] == "body: has 80000 members; at most 100 are accepted"
-    body = b'{"title": "x", "starts_at": "2026-12-01", "participant_ids": [%s]}' % b",".join([b"1"] * 500_000)
+    body = b'{"title": "x", "starts_at": "2026-12-01", "participant_ids": [%s]}' % b",".join([b"1"] * 100_000)
     error = fault(raw(owner, "/meetings", body), 422, "validation_error", "participant_ids")
     assert error["message"] == "participant_ids: must be at most 500 members"
     for item in ("0", "[]"):
-        items = ",".join([item] * (1_000_000 // (len(item) + 1)))
+        items = ",".join([item] * (100_000 // (len(item) + 1)))
         body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": [{items}]}}}}'
         error = fault(raw(owner, "/tasks", body.encode()), 422, "validation_error", "metadata")
         assert "64 KiB" in error["message"]
@@ -241,32 +239,23 @@ def test_every_mistake_in_a_body_is_named_at_once_and_shortened(owner, unchanged
     assert len(many.content) < 20_000
 
 
-def with_number(owner, project, number):
-    """Create a task whose metadata has a number with these digits."""
-    body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": [{number}]}}}}'
-    return raw(owner, "/tasks", body.encode())
-
-
-def nested(levels, kind):
-    value = 1
-    for _ in range(levels - 1):
-        value = [value] if kind is list else {"a": value}
-    return {"a": value}
-
-
 def test_metadata_may_be_32_levels_deep_and_holds_no_integer_that_javascript_could_not_hold(owner, project):
-    for kind in (list, dict):
-        task = owner.make_task(project, metadata=nested(32, kind))
+    def create(value):
+        """Create a task whose metadata has this JSON text."""
+        body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": {value}}}}}'
+        return raw(owner, "/tasks", body.encode())
+
+    for begin, end in ("[]", ('{"a":', "}")):
+        task = owner.data(create(begin * 31 + "1" + end * 31), 201)
         for path in (f"/tasks/{task['id']}", "/tasks", "/context"):
             assert owner.get(path).status_code == 200
-        for levels in (33, 900):
-            body = {"project_id": project["id"], "title": "x", "metadata": nested(levels, kind)}
-            fault(owner.post("/tasks", body), 422, "validation_error", "metadata")
+        for levels in (32, 899):
+            fault(create(begin * levels + "1" + end * levels), 422, "validation_error", "metadata")
     for number in ("9007199254740993", "-9007199254740993", "9" * 400, "123456789012345678901"):
-        error = fault(with_number(owner, project, number), 422, "validation_error", "metadata")
+        error = fault(create(f"[{number}]"), 422, "validation_error", "metadata")
         assert "double" in error["message"]
     for number in ("9007199254740991", "-9007199254740992", "9007199254740994", "42032169374222670"):
-        assert owner.data(with_number(owner, project, number), 201)["metadata"] == {"a": [int(number)]}
+        assert owner.data(create(f"[{number}]"), 201)["metadata"] == {"a": [int(number)]}
 
 
 def test_a_field_at_its_limit_is_taken(owner, project):

@@ -12,8 +12,8 @@ NEEDS_SOCKET = False
 
 
 @pytest.fixture(scope="module")
-def server(launch_module):
-    return launch_module(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
+def server(launch_here_module):
+    return launch_here_module(TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
 
 
 def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends(owner, project):
@@ -41,14 +41,13 @@ def test_a_time_is_understood_in_each_documented_form_and_stays(owner, project):
 
 
 def test_a_milestone_is_due_when_its_day_ends_and_a_meeting_and_a_filter_begin_when_it_begins(owner, project):
-    milestone = owner.post(f"/projects/{project['id']}/milestones", {"title": "M", "due_date": "2026-12-24"})
-    assert owner.data(milestone, 201)["due_date"] == "2026-12-24T22:59:59.999Z"
-    meeting = owner.post("/meetings", {"title": "M", "starts_at": "2026-12-24"})
-    assert owner.data(meeting, 201)["starts_at"] == "2026-12-23T23:00:00.000Z"
+    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "M", "due_date": "2026-12-24"})
+    assert milestone["due_date"] == "2026-12-24T22:59:59.999Z"
+    meeting = owner.make("/meetings", {"title": "M", "starts_at": "2026-12-24"})
+    assert meeting["starts_at"] == "2026-12-23T23:00:00.000Z"
     eve, day = [owner.make_task(project, due_date=date) for date in ("2026-12-23", "2026-12-24")]
     for before, expected in {"2026-12-24": [eve], "2026-12-25": [day, eve]}.items():
-        answer = owner.get("/tasks", project_id=project["id"], due_before=before)
-        assert owner.data(answer)["tasks"] == expected
+        assert owner.read("/tasks", project_id=project["id"], due_before=before)["tasks"] == expected
 
 
 def test_a_day_is_as_long_as_the_zones_clocks_say_and_an_unknown_zone_ends_the_start(monkeypatch):

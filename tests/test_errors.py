@@ -9,18 +9,11 @@ from itertools import product
 
 import pytest
 import requests
-from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, invoke, wait_until
+from harness import NOBODY, OWNER_KEY, PATIENCE, add_copies, fault, hook, invoke, wait_until
 from test_metrics import figures
-from werkzeug.test import Client
 
 import limits
 import wire
-from app import create_app
-from database import db
-from members import ApiKey, Member
-from models import Project, Task, write
-from store import prepare
-from times import new_id
 
 NEEDS_SOCKET = False
 JSON = {"Content-Type": "application/json"}
@@ -243,34 +236,27 @@ def test_no_more_requests_wait_for_a_slot_than_there_are_slots():
     assert not slots._counts  # no key stays in memory
 
 
-def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, monkeypatch):
-    app = create_app(server={"database": str(tmp_path / "tasks.db")})
-    prepare()
-    with write() as transaction:
-        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
-        ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)
-        task = Task.add(transaction, project_id=Project.add(transaction, name="P")["id"], title="T")
-        task |= {"search": "t", "label_keys": "", "number": None}
-        Task.insert_row.run_many(task | {"id": new_id()} for _ in range(5_000))
-    client = Client(app)
-    headers = {"Authorization": f"Bearer {OWNER_KEY}"}
-    assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200
+def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(launch_here, monkeypatch):
+    server = launch_here()
+    owner, me = server.client(), server.client().member["id"]
+    task = owner.make_task(owner.make_project())
+    add_copies(server, task, 5_000)
+    assert owner.get("/tasks", q="zzz").status_code == 200
     monkeypatch.setattr(limits, "SEARCH_SECONDS", 0.0)
-    answer = client.get("/api/v1/tasks?q=zzz", headers=headers)
-    db.close()
-    assert answer.status_code == 503
+    answer = owner.get("/tasks", q="zzz")
+    assert "add filters" in fault(answer, 503, "unavailable")["message"]
     assert "Retry-After" not in answer.headers  # the same search would take as long again
-    assert "add filters" in answer.json["error"]["message"]
     monkeypatch.setattr(wire.searches, "pause", 0.0)
     assert wire.searches.acquire("another") and wire.searches.acquire("another")
     assert not wire.searches.acquire("another")
     monkeypatch.setattr(limits, "SEARCH_SECONDS", 9.0)
-    assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200  # one of two places is left
-    assert wire.searches.acquire(owner["id"]) and wire.searches.acquire(owner["id"])
-    for path in ("tasks?q=zzz", "activity?action=moved"):
-        refused = client.get(f"/api/v1/{path}", headers=headers)
+    assert owner.get("/tasks", q="zzz").status_code == 200  # one of two places is left
+    assert wire.searches.acquire(me) and wire.searches.acquire(me)
+    for path in ("/tasks?q=zzz", "/activity?action=moved"):
+        refused = owner.get(path)
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, str(limits.WAIT_AGAIN))
-    for path in ("tasks?limit=1", "activity", f"activity?action=moved&task={task['id']}"):  # are soon found
-        assert client.get(f"/api/v1/{path}", headers=headers).status_code == 200
-    for id in ("another", "another", owner["id"], owner["id"]):
+    soon_found = "/tasks?limit=1", "/activity", f"/activity?action=moved&task={task['id']}"
+    for path in soon_found:
+        assert owner.get(path).status_code == 200
+    for id in ("another", "another", me, me):
         wire.searches.release(id)

@@ -6,8 +6,7 @@ import re
 from itertools import chain
 
 import pytest
-import requests
-from harness import EVERY_EVENT, NOBODY, PATIENCE, ROOT, document
+from harness import EVERY_EVENT, NOBODY, ROOT, document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
@@ -22,7 +21,7 @@ from lists import FILTERS
 from parts import openapi, transfer
 from parts.tools import ARGUMENTS, SCHEMAS, TOOLS
 
-API = "/api/v1"
+NEEDS_SOCKET = False
 INTAKE = "/plugins/webhooks/{routeId}"
 # The views of a page and of pages' files are not operations.
 FILES = {"get_docs_file", "get_metrics", "show_board", "show_static_file", "show_calendar"}
@@ -30,7 +29,7 @@ FILES = {"get_docs_file", "get_metrics", "show_board", "show_static_file", "show
 
 @pytest.fixture(scope="module")
 def spec(server):
-    answer = requests.get(f"{server.base}/api/v1/openapi.json", timeout=PATIENCE)
+    answer = server.call("GET", "/api/v1/openapi.json")
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     return answer.json()

@@ -14,13 +14,9 @@ NEEDS_SOCKET = False
 
 
 @pytest.fixture(scope="module")
-def listing(launch_module):
-    """A server of our own with a few projects full of tasks, and the tasks as the API shows them.
-
-    The last project is archived.
-    """
-    server = launch_module()
-    owner = server.client()
+def listing(launch_here_module):
+    """A server of our own with a few projects, of which the last is archived, and their tasks as shown."""
+    owner = launch_here_module().client()
     projects = [owner.make_project(name=f"Project {number}") for number in range(3)]
     me = owner.member["id"]
     choose = random.Random(7)  # noqa: S311 - for variety
@@ -39,7 +35,7 @@ def listing(launch_module):
             task = owner.data(owner.patch(f"/tasks/{task['id']}", {"status": status}))
         tasks.append(task)
     owner.patch(f"/projects/{projects[-1]['id']}", {"status": "archived"})
-    owner.server, owner.me, owner.projects, owner.tasks = server, me, projects, tasks
+    owner.me, owner.projects, owner.tasks = me, projects, tasks
     return owner
 
 
@@ -193,8 +189,8 @@ def test_the_number_of_comments_is_included_where_it_is_asked_for(owner, project
     assert counted == [discussed | {"comment_count": 3}, quiet | {"comment_count": 0}]
 
 
-def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):
-    server = launch()
+def test_a_total_beyond_10_000_is_said_to_be_inexact(launch_here):
+    server = launch_here()
     owner = server.client()
     projects = [owner.make_project() for _ in range(2)]
     for project in projects:
@@ -210,9 +206,9 @@ def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):
 
 
 @pytest.fixture(scope="module")
-def large(launch_module):
+def large(launch_here_module):
     """A server with 40 changed tasks of 200 000 bytes, and where its pages begin."""
-    server = launch_module()
+    server = launch_here_module()
     owner = server.client()
     task = owner.make_task(owner.make_project(), description="\U0001f600" * 50_000)
     cursor, owner.ids = end(owner), [task["id"], *add_copies(server, task, 39)]
