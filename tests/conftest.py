@@ -1,7 +1,6 @@
 """The fixtures: servers, clients, receivers and pages, which are ended after the tests that use them."""
 
 import gc
-import json
 import os
 
 import pytest
@@ -340,4 +339,4 @@ def hooked(launch, receiver):
 
     A refused delivery is not tried again while a test looks at it.
     """
-    return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)
+    return launch(hooks=[hook(receiver)], **PATIENT)

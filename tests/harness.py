@@ -364,7 +364,9 @@ class Server:
     forks = False  # whether programs are forked, which the tests that need many of them do
     port = 0  # any, unless it shall start again where it was
 
-    def __init__(self, folder, *, first=None, **settings):
+    def __init__(self, folder, *, first=None, hooks=None, **settings):
+        if hooks:
+            settings["TASKS_WEBHOOKS"] = json.dumps(hooks)
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         ours = {name: text for name, text in os.environ.items() if not name.startswith(("TASKS_", "PYTEST_"))}
@@ -674,7 +676,7 @@ def settable_clock(folder):
 
 
 def launcher(folder, kind=Server):
-    """Start servers with settings of their own, as environment variables or `config`; end them at last."""
+    """Start servers with settings of their own, as environment variables, `hooks` or `config`; end them."""
     numbers, root = itertools.count(), folder
     with contextlib.ExitStack() as ends:  # each runs, even if another one fails
 

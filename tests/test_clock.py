@@ -1,6 +1,5 @@
 """A clock that is set back while the service runs and before it starts again."""
 
-import json
 import os
 import runpy
 import signal
@@ -16,8 +15,8 @@ def clock(launch_module, tmp_path_factory, shared_receiver):
     """A server whose system clock can be set."""
     set_clock, environment = settable_clock(tmp_path_factory.mktemp("clock"))
     first = partial(runpy.run_path, f"{environment['PYTHONPATH']}/sitecustomize.py")
-    hooks = json.dumps([hook(shared_receiver)])
-    server = launch_module(first=first, TASKS_WEBHOOKS=hooks, TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
+    hooks = [hook(shared_receiver)]
+    server = launch_module(first=first, hooks=hooks, TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
     server.set_clock = set_clock
     return server
 

@@ -104,8 +104,7 @@ def test_the_import_prints_what_is_shown(server, tmp_path, monkeypatch):
 @pytest.mark.long
 @needs_node
 def test_the_library_for_node_verifies_a_call_and_no_other(launch, receiver, tmp_path):
-    entry = {"name": "mine", "url": receiver.url, "secret": "the secret"}
-    owner = launch(TASKS_WEBHOOKS=json.dumps([entry])).client()
+    owner = launch(hooks=[{"name": "mine", "url": receiver.url, "secret": "the secret"}]).client()
     owner.post(f"/tasks/{owner.make_task(owner.make_project())['id']}/complete")
     call = receiver.next()
     (tmp_path / "node_modules").symlink_to(npm_packages("standardwebhooks@1.1.1"))

@@ -1,6 +1,5 @@
 """Tasks that are due soon: the event and the notice, once for each due date."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -20,8 +19,7 @@ def server(launch_module, receivers):
     asked = {"events": ["task.due"]}
     others = {"json": asked, "slack": asked | {"format": "slack"}, "others": {"events": ["task.updated"]}}
     hooks = [hook(receivers[name], name=name, **fields) for name, fields in others.items()]
-    settings = {"TASKS_WORKSPACE__TIMEZONE": "Europe/Berlin", "TASKS_WEBHOOKS": json.dumps(hooks)}
-    return launch_module(**PATIENT, **settings)
+    return launch_module(hooks=hooks, TASKS_WORKSPACE__TIMEZONE="Europe/Berlin", **PATIENT)
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +102,13 @@ def test_an_import_tells_nobody(server, receivers, owner, tmp_path):
 
 
 def test_a_due_date_that_a_crash_interrupts_is_told_once(launch, receiver):
-    webhook = json.dumps([hook(receiver, events=["task.due"])])
-    server = launch(TASKS_WEBHOOKS=webhook, TASKS_DELIVERY__SWEEPER="false")
+    hooks = [hook(receiver, events=["task.due"])]
+    server = launch(hooks=hooks, TASKS_DELIVERY__SWEEPER="false")
     owner = server.client()
     owner.make_task(owner.make_project(), due_date=soon())
     server.kill()
     for _ in range(2):
-        server = launch(folder=server.folder, TASKS_WEBHOOKS=webhook)
+        server = launch(folder=server.folder, hooks=hooks)
         wait_until(lambda: server.rows("SELECT 1 FROM delivery WHERE status = 'delivered'"))  # noqa: B023
         server.kill()
     assert last_event(server)["event"] == "task.due"

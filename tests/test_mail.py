@@ -1,7 +1,6 @@
 """Mail: links that join, sign in and confirm an address, and digests, by a real SMTP server."""
 
 import itertools
-import json
 import os
 import re
 import signal
@@ -413,9 +412,8 @@ def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_rec
     line = new_receiver().line  # which accepts connections, and says nothing
     line.listen()
     url = f"smtp://127.0.0.1:{line.getsockname()[1]}"
-    webhook = json.dumps([hook(receiver)])
     settings = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0", "TASKS_DELIVERY__TIMEOUT_SECONDS": "2"}
-    server = launch(**QUICK, **settings, TASKS_MAIL__URL=url, TASKS_WEBHOOKS=webhook)
+    server = launch(**QUICK, **settings, TASKS_MAIL__URL=url, hooks=[hook(receiver)])
     olga = server.client()
     invite(olga, "ben@example.com")
     connection, _ = line.accept()  # the sweeper waits there
@@ -519,9 +517,7 @@ def test_notices_that_were_seen_are_not_read_again_by_the_sweeper(database):
         steps = []
         connection = sqlite3.connect(db.database)
         with closing(connection):
-            connection.execute(
-                "SELECT id FROM notice LIMIT 1"
-            ).fetchall()  # reads the schema, which takes steps, too
+            connection.execute("SELECT id FROM notice LIMIT 1").fetchall()  # the schema takes steps, too
             connection.set_progress_handler(lambda: steps.append(1), 100)
             found = connection.execute(Notice.to_notify.sql, {"now": now(), "until": now()})
             return bool(found.fetchall()), len(steps)

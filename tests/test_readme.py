@@ -122,7 +122,7 @@ def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, rece
     with receiver(tmp_path) as (url, out):
         secrets = {"good": "the secret", "bad": "another secret"}
         hooks = [{"name": name, "url": url, "secret": secret} for name, secret in secrets.items()]
-        owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
+        owner = launch(hooks=hooks).client()
         task = owner.make_task(owner.make_project())
         owner.patch(f"/tasks/{task['id']}", {"title": "Ünïcödé ✓ \u2028", "metadata": {"b": 1.0, "1": -0.0}})
         deliveries = owner.read("/deliveries")["deliveries"]
