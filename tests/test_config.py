@@ -1,7 +1,7 @@
 """The configuration: its example, where it is read from, and that a mistake ends the start with one line."""
 
-import json
 import re
+import runpy
 import tomllib
 
 import pytest
@@ -12,7 +12,9 @@ from test_members import invite
 
 import schemas
 from app import create_app
+from server import exit_on_error
 from settings import Configuration, load_settings
+from startup import read_secrets
 
 EXAMPLE = (ROOT / "config.example.toml").read_text()
 
@@ -83,9 +85,13 @@ def test_the_example_can_be_copied_paths_are_relative_to_it_and_the_environment_
     assert "tasks.db is ready" in invoke(server, "init").stdout
     assert server.start().stop() == 0
     text = '[server]\ndatabase = "deep/er/my.db"\nbase_url = "https://a.example"\n[workspace]\nname = "A"'
-    client = place(text, TASKS_BOOTSTRAP__API_KEY=OWNER_KEY, TASKS_WORKSPACE__NAME="B").start().client()
+    settings = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.5, 1]", "TASKS_DELIVERY__SWEEPER": "false", "PORT": ""}
+    settings |= {"TASKS_BOOTSTRAP__API_KEY": "$MY_KEY", "MY_KEY": OWNER_KEY, "TASKS_WORKSPACE__NAME": "B"}
+    settings["TASKS_WEBHOOKS"] = '[{"url": "http://127.0.0.1:1/", "secret": "s"}]'
+    client = place(text, **settings).start().client()
     assert (tmp_path / "deep" / "er" / "my.db").exists()
     assert client.read("/context")["system"]["workspace_name"] == "B"
+    assert [webhook["name"] for webhook in client.read("/webhooks")["webhooks"]] == ["http://127.0.0.1:1/"]
     assert invite(client, "a@example.com")["enrollment_link"].startswith("https://a.example/enroll/")
 
 
@@ -97,6 +103,8 @@ UNSET = "[[webhooks]]\nurl = 'https://a/S3CRET?x=S3CRET'\nsecret = '$NOT_SET'"
 OTHER_ROUTE = ROUTE.replace(".x]", ".y]")
 REFERENCE = ROUTE.replace("'S3CRET'", "{ source = 'SOURCE', provider = 'a', id = '../b' }")
 PROVIDER = "[secrets.providers.x]\nsource = "
+NETWORKS = {"not all addresses": ("0.0.0.0/0", "::/0", "127.0.0.1/0")}
+NETWORKS["_networks.1 must be a network"] = ("localhost", "*", "", "10.0.0.0/33")
 SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
 
 
@@ -113,15 +121,9 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch):
         ("[server]\nsign_in_header = 'Remote-Email'", {}, ["server.sign_in_networks must be"]),
         ("[server]\nsign_in_header = 'Remote_Email'", {}, ["server.sign_in_header must be", "without _"]),
         *(
-            (f"[server]\nsign_in_networks = ['::1', '{network}']", {}, ["sign_in_networks", *words])
-            for network, *words in (
-                *(
-                    ("0.0.0.0/0", "not all addresses"),
-                    ("::/0", "not all addresses"),
-                    ("127.0.0.1/0", "not all"),
-                ),
-                *((name, "_networks.1 must be a network") for name in ("localhost", "*", "", "10.0.0.0/33")),
-            )
+            (f"[server]\nsign_in_networks = ['::1', '{network}']", {}, ["sign_in_networks", said])
+            for said, networks in NETWORKS.items()
+            for network in networks
         ),
         ("[server]\nsign_in_networks = '::1'", {}, ["server.sign_in_networks"]),
         ("", {"TASKS_SERVER__SIGN_IN_NETWORKS": "127.0.0.1/32"}, ["SIGN_IN_NETWORKS: must be a JSON array"]),
@@ -189,12 +191,15 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch):
         ("a = " + "[" * 2000 + "]" * 2000, {}, ["config.toml: its values are nested too deeply"]),
         ("a = " + "{b = " * 2000 + "1" + "}" * 2000, {}, ["config.toml: its values are nested too deeply"]),
         ("", DEEP, ["TASKS_DELIVERY__RETRY_SCHEDULE: must be a JSON array"]),
+        ("", {"TASKS_BOOTSTRAP__API_KEY": "S3CRET" + "x" * 25}, ["bootstrap.api_key: must be 32 to 255"]),
+        (RECEIVER.replace("S3CRET", "whsec_%%S3CRET"), {}, ["base64 must follow whsec_"]),
+        (UNSET, {}, ["webhooks: https://a/…: secret: env:default:NOT_SET", "is not set"]),
     ):
         path.write_text(text)
-        with monkeypatch.context() as patch, pytest.raises(SystemExit) as raised:
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as raised, exit_on_error():
             for name, value in {"TASKS_CONFIG": str(path), **environment}.items():
                 patch.setenv(name, value)
-            create_app()
+            read_secrets(create_app().config)
         said = raised.value.code
         assert said.startswith("Error: ") and all(word in said for word in words), (words, said)
         assert "\n" not in said
@@ -205,9 +210,6 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch):
     ("text", "environment", "words"),
     [
         ("", {"TASKS_BOOTSTRAP__API_KEY": "$NOT_SET"}, ["bootstrap.api_key: env:default:NOT_SET: "]),
-        ("", {"TASKS_BOOTSTRAP__API_KEY": "S3CRET" + "x" * 25}, ["bootstrap.api_key: must be 32 to 255"]),
-        (RECEIVER.replace("S3CRET", "whsec_%%S3CRET"), {}, ["base64 must follow whsec_"]),
-        (UNSET, {}, ["webhooks: https://a/…: secret: env:default:NOT_SET", "is not set"]),
         ("", {"TASKS_CONFIG": "/nowhere/config.toml"}, ["/nowhere/config.toml", "No such file"]),
         ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere/ca.pem"}, ["delivery.ca_file", "/nowhere/ca.pem"]),
         ("", {"PYTHONOPTIMIZE": "2"}, ["-OO (PYTHONOPTIMIZE=2) removes the texts"]),
@@ -228,9 +230,10 @@ def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words)
 @pytest.mark.parametrize(
     ("name", "text"), [("WEB_CONCURRENCY", "0"), ("PORT", "http"), ("PORT", "0"), ("PORT", "65536")]
 )
-def test_a_number_for_gunicorn_that_is_none_ends_the_start_with_one_line(place, name, text):
-    (line,) = refused(place("", **{name: text}))
-    assert line.startswith(f"Error: {name} = {text!r} must be a whole number from 1 to ")
+def test_a_number_for_gunicorn_that_is_none_ends_the_start_with_one_line(monkeypatch, name, text):
+    monkeypatch.setenv(name, text)
+    with pytest.raises(SystemExit, match=rf"^Error: {name} = {text!r} must be a whole number from 1 to \d+$"):
+        runpy.run_path(ROOT / "gunicorn.conf.py")
 
 
 def test_a_mistake_is_one_line_for_the_help_too_and_what_kubernetes_injects_is_none(place):
@@ -242,11 +245,3 @@ def test_a_mistake_is_one_line_for_the_help_too_and_what_kubernetes_injects_is_n
     names += ["PORT_8000_TCP_PROTO", "PORT_8000_TCP_PORT", "PORT_8000_TCP_ADDR"]
     injected = {f"TASKS_{name}": "tcp://10.0.0.7:8000" for name in names}
     assert invoke(place("", **injected), "init").exit_code == 0
-
-
-def test_settings_of_the_environment_are_converted_and_an_empty_port_is_none(place):
-    settings = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.5, 1]", "TASKS_DELIVERY__SWEEPER": "false", "PORT": ""}
-    settings |= {"TASKS_BOOTSTRAP__API_KEY": "$MY_KEY", "MY_KEY": OWNER_KEY}
-    settings["TASKS_WEBHOOKS"] = json.dumps([{"url": "http://127.0.0.1:1/", "secret": "s"}])
-    (webhook,) = place("", **settings).start().client().read("/webhooks")["webhooks"]
-    assert webhook["name"] == "http://127.0.0.1:1/"
