@@ -1,7 +1,6 @@
 """GET /metrics: what Prometheus reads, of all workers together."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -9,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-import requests
 from clients import JSON, Line
-from harness import OWNER_KEY, PATIENCE, ROOT, hook, invoke, wait_until
+from harness import OWNER_KEY, ROOT, hook, invoke, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 PAGE = (ROOT / "deploy" / "README.md").read_text()
@@ -21,7 +19,7 @@ NAME = 'a "name"\\n\\'
 
 def scrape(server, key=OWNER_KEY):
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return requests.get(f"{server.base}/metrics", headers=headers, timeout=PATIENCE)
+    return server.call("GET", "/metrics", headers=headers)
 
 
 def figures(server):
@@ -45,9 +43,9 @@ def server(launch_module, make_receiver):
     """Two workers with a receiver that is up and one that refuses."""
     names = {NAME: make_receiver().up(), "strict": make_receiver().up()}
     names["strict"].answer = lambda call: 400
-    hooks = json.dumps([hook(receiver, name=name) for name, receiver in names.items()])
+    hooks = [hook(receiver, name=name) for name, receiver in names.items()]
     settings = {"WEB_CONCURRENCY": "2", "TASKS_LIMITS__REQUESTS_PER_MINUTE": "1000"}
-    return launch_module("--timeout", "600", TASKS_WEBHOOKS=hooks, **settings)
+    return launch_module("--timeout", "600", hooks=hooks, **settings)
 
 
 def test_requests_of_all_workers_are_counted_by_route_and_status(server):
@@ -81,15 +79,7 @@ def test_requests_of_all_workers_are_counted_by_route_and_status(server):
     assert figures(server)["requests_total", *routes, "2xx"] == after["requests_total", *routes, "2xx"]
 
 
-def test_threads_are_busy_until_the_request_is_answered(server):
-    with contextlib.closing(Line(server)) as first, contextlib.closing(Line(server)) as second:
-        for line in (first, second):
-            line.send("POST", "/tasks", [JSON, "Content-Length: 9"])
-        wait_until(lambda: figures(server)["busy_threads",] >= 2)
-    wait_until(lambda: figures(server)["busy_threads",] in (0, 1))  # each connection is counted once
-
-
-def test_each_worker_counts_separately(server):
+def test_threads_are_busy_until_the_request_is_answered_and_each_worker_counts_its_own(server):
     """If two workers shared a part, the busy threads of one would hide the other's."""
     first, second = wait_until(lambda: len(found := server.children()) == 2 and found)
     os.kill(first, signal.SIGSTOP)  # so that the second accepts what comes
@@ -103,6 +93,7 @@ def test_each_worker_counts_separately(server):
         finally:
             os.kill(first, signal.SIGCONT)
             os.kill(second, signal.SIGCONT)
+    wait_until(lambda: figures(server)["busy_threads",] == 1)  # the one that tells it
 
 
 def test_deliveries_and_attempts_are_counted_by_webhook(server):

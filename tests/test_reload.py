@@ -1,12 +1,11 @@
 """SIGHUP and dying workers: what serves is always the last configuration that was in order."""
 
-import json
 import os
 import re
 import signal
 
 import pytest
-from harness import Server, hook
+from harness import Server, hook, invoke
 
 GOOD = '[server]\ndatabase = "one.db"\n[workspace]\nname = "One"\n'
 NEW = GOOD.replace('"One"', '"Two"')
@@ -22,13 +21,12 @@ BAD = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, shared_receiver):
     """A server that reads a file for all but its webhook."""
-    server = Server(tmp_path_factory.mktemp("reload"))
+    server = Server(tmp_path_factory.mktemp("reload"), hooks=[hook(shared_receiver)])
     server.config, server.database = server.folder / "config.toml", server.folder / "one.db"
     server.config.write_text(GOOD)
-    settings = {"TASKS_CONFIG": str(server.config), "TASKS_WEBHOOKS": json.dumps([hook(shared_receiver)])}
-    server.environment |= settings
+    server.environment["TASKS_CONFIG"] = str(server.config)
     del server.environment["TASKS_SERVER__DATABASE"]
-    assert server.flask("init").returncode == 0
+    assert invoke(server, "init").exit_code == 0
     del server.environment["TASKS_BOOTSTRAP__API_KEY"]
     yield server.start()
     assert server.stop() == 0
@@ -58,7 +56,7 @@ def test_a_reload_of_a_bad_configuration_is_one_line_and_no_change(server, share
     server.client().make_task(project)
     assert shared_receiver.next().event["data"]["task"]["project_id"] == project["id"]
     server.config.write_text(GOOD)  # which the command reads, too
-    restored = server.flask("restore", str(server.database), TASKS_SERVER__DATABASE=str(server.database))
+    restored = invoke(server, "restore", server.database, TASKS_SERVER__DATABASE=str(server.database))
     assert "a server or a command uses it" in restored.stderr
     assert not (server.folder / "two.db").exists()
 

@@ -1,6 +1,5 @@
 """The start: one server for a database, several starts at once, and a port that is taken."""
 
-import json
 import os
 import runpy
 import signal
@@ -12,14 +11,12 @@ from contextlib import closing
 import pytest
 import requests
 from forks import running
-from harness import PATIENCE, ROOT, Server, at_once, wait_until
+from harness import PATIENCE, ROOT, Server, at_once, invoke, wait_until
 from older import older_database, versions
 from test_database import refusal
 
 from database import db
 from store import lock_database
-
-WEBHOOK = {"TASKS_WEBHOOKS": json.dumps([{"name": "one", "url": "http://127.0.0.1:1/", "secret": "s"}])}
 
 
 def begin(server, port):
@@ -28,30 +25,21 @@ def begin(server, port):
     return running(["gunicorn"], ROOT, environment)
 
 
-def webhooks(server):
-    return server.rows("SELECT name, state FROM webhook")
-
-
-def test_a_second_server_is_refused_before_it_binds_a_port(launch):
-    server = launch(**WEBHOOK)
+def test_a_server_that_is_refused_as_the_second_one_or_for_its_port_changes_no_webhook(launch):
+    server = launch(hooks=[{"name": "one", "url": "http://127.0.0.1:1/", "secret": "s"}])
     with begin(server, server.base.rpartition(":")[2]) as second:  # or it would say that the port is taken
         said = second.stderr.read()
         assert second.wait(PATIENCE) == 1
     assert said.splitlines()[-1].endswith("tasks.db: another server uses this database; stop it first")
     assert "Traceback" not in said
-    assert webhooks(server) == [{"name": "one", "state": "active"}]
-
-
-def test_a_start_on_a_port_that_is_taken_changes_no_webhook(tmp_path):
-    server = Server(tmp_path, **WEBHOOK)
-    assert server.flask("init").returncode == 0
+    server.stop()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with begin(server, port) as process:
             said = next(line for line in process.stderr if "in use" in line)
             process.kill()  # gunicorn tries for five seconds
     assert str(port) in said
-    assert webhooks(server) == [{"name": "one", "state": "active"}]
+    assert server.rows("SELECT name, state FROM webhook") == [{"name": "one", "state": "active"}]
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
@@ -70,15 +58,15 @@ def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
 def test_a_worker_that_outlives_its_master_keeps_its_database(launch):
     server = launch()
     copy = server.folder / "copy.db"
-    assert server.flask("backup", copy).returncode == 0
+    assert invoke(server, "backup", copy).exit_code == 0
     (worker,) = server.children()
     os.kill(worker, signal.SIGSTOP)  # or it would notice, and end
     server.process.kill()
     server.process.wait()
     assert "another server uses this database" in refusal(server)
-    assert "a server or a command uses it" in server.flask("restore", copy).stderr
+    assert "a server or a command uses it" in invoke(server, "restore", copy).stderr
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: server.flask("restore", copy).returncode == 0)
+    wait_until(lambda: invoke(server, "restore", copy).exit_code == 0)
     db.init(str(server.database))
     with closing(lock_database()):  # as every command does, without being a server
         assert server.start().client().get("/context").status_code == 200
@@ -104,12 +92,12 @@ def test_servers_and_commands_that_start_at_once_make_or_upgrade_one_database(tm
         assert said.endswith("tasks.db: another server uses this database; stop it first")
     assert serving.stop() == 0
     copies = [path.name for path in database.parent.glob("tasks.db.before-*")]
-    owners = servers[0].flask("member", "list").stdout.count("owner@example.com")
+    owners = invoke(servers[0], "member", "list").stdout.count("owner@example.com")
     assert (len(copies), owners) == ((0, 1) if is_new else (1, 0))
 
 
 def test_a_start_warns_when_links_name_another_port(launch):
-    behind_proxies = ("https://localhost", "https://127.0.0.1:8443", "https://tasks.example.com")
+    behind_proxies = ("https://127.0.0.1:8443", "http://tasks.example.com")
     for base_url, warns in {"http://127.0.0.1:8000": True, **dict.fromkeys(behind_proxies, False)}.items():
         server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
         warning = f"[WARNING] Links will begin with {base_url}: set server.base_url to the server's address"
@@ -127,9 +115,13 @@ app.create_app()
 """
 
 
+def execute(code, folder):
+    options = {"cwd": ROOT, "env": Server(folder).environment, "capture_output": True, "text": True}
+    return subprocess.run([sys.executable, "-c", code], **options)
+
+
 def test_a_wrong_declaration_ends_the_start_with_one_line(tmp_path):
-    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", UNUSED], **options)
+    done = execute(UNUSED, tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith(
         "Error: before_request never calls <lambda>; after_request never calls print; errorhandler never"
@@ -160,8 +152,7 @@ b"".join(app.create_app()(environ, lambda status, headers: print(status)))
 
 
 def test_a_view_that_forgets_what_it_returns_is_a_bug(tmp_path):
-    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", FORGETFUL], **options)
+    done = execute(FORGETFUL, tmp_path)
     assert "500 Internal Server Error" in done.stdout, done.stderr
     assert "get_name returns nothing" in done.stderr
 
