@@ -1,6 +1,5 @@
 """Webhooks, deliveries and events as owners and admins see them, in the API and on the command line."""
 
-import json
 import runpy
 import sqlite3
 from contextlib import closing
@@ -9,6 +8,7 @@ from functools import partial
 import pytest
 from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, hook, invoke, wait_until
 from standardwebhooks.webhooks import Webhook
+from test_retries import deliveries as listed
 
 
 @pytest.fixture
@@ -19,11 +19,7 @@ def receiver(shared_receiver):
 
 @pytest.fixture(scope="module")
 def server(launch_module, shared_receiver):
-    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]), **PATIENT)
-
-
-def listed(owner, **query):
-    return owner.read("/deliveries", **query)["deliveries"]
+    return launch_module(hooks=[hook(shared_receiver)], **PATIENT)
 
 
 @pytest.fixture
@@ -59,7 +55,7 @@ def test_a_ping_says_why_it_failed_and_is_sent_again_with_the_same_id_and_body(o
 
 
 def test_a_webhook_says_what_its_last_error_was_and_a_delivery_behind_which_one_it_waits(launch, receiver):
-    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)
+    server = launch(hooks=[hook(receiver)], **PATIENT)
     owner = server.client()
     receiver.answers = [503]
     for _ in range(2):
@@ -138,10 +134,9 @@ def test_the_command_line_lists_tests_and_enables_webhooks(server, receiver):
     assert "no webhooks have the id or name other" in unknown.stderr
 
 
-def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiver):
+def test_the_command_line_delivers_what_is_due_and_redelivers(launch_here, new_receiver):
     receiver = new_receiver()
-    settings = {"TASKS_DELIVERY__SWEEPER": "false", "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.01]"}
-    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **settings)
+    server = launch_here(hooks=[hook(receiver)], TASKS_DELIVERY__RETRY_SCHEDULE="[0.01]")
     project = server.client().make_project()
     for _ in range(3):
         server.client().make_task(project)
@@ -166,14 +161,13 @@ def test_a_command_that_lacks_the_servers_configuration_or_ca_file_harms_no_webh
     assert "is not in the configuration in use here" in tested.stderr
     said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
     for words in ("webhook test receiver", "deliver", "member invite a@example.com A"):
-        done = server.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
-        assert (done.returncode, done.stderr) == (1, said)
+        done = invoke(server, *words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+        assert (done.exit_code, done.stderr) == (1, said)
 
 
 def test_events_before_the_first_start_are_delivered_then(tmp_path, new_receiver):
     receiver = new_receiver()
-    settings = {"TASKS_WEBHOOKS": json.dumps([hook(receiver)]), "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1]"}
-    server = Server(tmp_path, **settings)
+    server = Server(tmp_path, hooks=[hook(receiver)], TASKS_DELIVERY__RETRY_SCHEDULE="[0.1]")
     for words in (["init"], ["member", "invite", "ana@example.com", "Ana"]):
         assert invoke(server, *words).exit_code == 0
     receiver.up()

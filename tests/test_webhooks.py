@@ -2,14 +2,13 @@
 
 import hashlib
 import hmac
-import json
 import re
 import socket
 import threading
 import time
 
 import pytest
-from harness import OWNER_KEY, PATIENCE, PATIENT, hook, wait_until
+from harness import OWNER_KEY, PATIENCE, PATIENT, hook, invoke, wait_until
 from receivers import ACCEPTED, OK, Hostile, Proxy, certificates, dribble, send, stay_silent, stop_after
 from standardwebhooks.webhooks import Webhook
 from test_metrics import scrape
@@ -22,7 +21,7 @@ SECRET, OLD_SECRET = "whsec_bmV3IG5ldyBuZXcgbmV3IG5ldw==", "a-secret"
 
 
 def serve(launch, *hooks, **settings):
-    return launch(TASKS_WEBHOOKS=json.dumps(hooks), **PATIENT | settings)
+    return launch(hooks=hooks, **PATIENT | settings)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +92,11 @@ def test_invitation_and_joining_tell_the_member(owner, server, receiver):
         assert secret.encode() not in call.body
 
 
-def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver):
-    assert "x-webhook-deliveries" not in launch().client().post("/projects", {"name": "x"}).headers
+def test_without_a_choice_a_webhook_gets_the_four_events(launch_here, new_receiver):
+    assert "x-webhook-deliveries" not in launch_here().client().post("/projects", {"name": "x"}).headers
     few, one = new_receiver().up(), new_receiver().up()
     unchosen = {"url": few.url, "secret": "a-secret"}
-    owner = serve(launch, unchosen, hook(one, events=["task.deleted"])).client()
+    owner = serve(launch_here, unchosen, hook(one, events=["task.deleted"])).client()
     task = owner.make_task(owner.make_project())
     owner.patch(f"/tasks/{task['id']}", {"status": "done"})
     owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
@@ -153,9 +152,9 @@ LATE = {
 }
 
 
-def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch, hostile):
+def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch_here, hostile):
     entries = [hostile(name, behave)[1] for name, behave in LATE.items()]
-    owner = serve(launch, *entries, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5").client()
+    owner = serve(launch_here, *entries, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5").client()
     body = {"project_id": owner.make_project()["id"], "title": "x"}
     answer = owner.post("/tasks", body, timeout=40)  # they would hold it for three minutes, or forever
     assert answer.status_code == 201
@@ -217,10 +216,10 @@ ANSWERS = {
 }
 
 
-def test_the_status_decides_whatever_else_an_answer_holds(launch, hostile):
+def test_the_status_decides_whatever_else_an_answer_holds(launch_here, hostile):
     sent = {name: send(said) if isinstance(said, bytes) else said for name, (said, *_) in ANSWERS.items()}
     entries = [hostile(name, behave)[1] for name, behave in sent.items()]
-    server = serve(launch, *entries)
+    server = serve(launch_here, *entries)
     owner = server.client()
     for _ in range(2):
         owner.make_task(owner.make_project())
@@ -245,13 +244,13 @@ def redirect_at_length(line, stopped):
         stopped.sent += line.send(b"x" * 65536)
 
 
-def test_an_error_holds_neither_what_may_be_secret_nor_all_that_was_sent(launch, hostile):
+def test_an_error_holds_neither_what_may_be_secret_nor_all_that_was_sent(launch_here, hostile):
     """Receivers may know their callers by a token in the URL, which is the name of a webhook without one."""
     echo, echoing = hostile("", lambda line, _: line.sendall(echo.requests[-1]), "/S3CRET-Ä?token=S3CRET")
     told = send(b"no token s3cret-token-1, nor S3CRET-TOKEN-2\r\n\r\n")
     _, telling = hostile("", told, "/bot1:S3CRET-TOKEN-1/x?token=S3CRET-TOKEN-2")
     long, lengthy = hostile("", redirect_at_length)
-    server = serve(launch, echoing, telling, lengthy)
+    server = serve(launch_here, echoing, telling, lengthy)
     owner = server.client()
     owner.make_task(owner.make_project())
     deliveries = {one["webhook"]: one for one in owner.read("/deliveries")["deliveries"]}
@@ -265,16 +264,16 @@ def test_an_error_holds_neither_what_may_be_secret_nor_all_that_was_sent(launch,
     assert long.stopped.sent < 20_000_000  # what buffers hold
 
 
-def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile, tmp_path):
+def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch_here, hostile, tmp_path):
     authority, contexts = certificates(tmp_path / "tls")
     target, entry = hostile("tls", send(ACCEPTED), context=contexts["right"])
-    strict = serve(launch, entry).client()
+    strict = serve(launch_here, entry).client()
     strict.make_task(strict.make_project())
     (delivery,) = strict.read("/deliveries")["deliveries"]
     assert "certificate verify failed" in delivery["last_error"]
     assert target.requests == []
     closing, other = hostile("closes", send(b""), context=contexts["right"])
-    trusting = serve(launch, entry, other, TASKS_DELIVERY__CA_FILE=str(authority)).client()
+    trusting = serve(launch_here, entry, other, TASKS_DELIVERY__CA_FILE=str(authority)).client()
     body = {"project_id": trusting.make_project()["id"], "title": "x"}
     assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=1"
     assert len(closing.requests) == 1  # it is none that it had kept
@@ -282,7 +281,10 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
 
 @pytest.fixture
 def proxied(launch, hostile, tmp_path):
-    """Start a server with a proxy of this URL, and a receiver with TLS and one without; returns all three."""
+    """Start a server with a proxy of this URL, and a receiver with TLS and one without.
+
+    Returns the server, two deliveries, and the receivers.
+    """
     authority, contexts = certificates(tmp_path / "tls")
     settings = {"TASKS_DELIVERY__CA_FILE": str(authority), "PROXY": "http://127.0.0.1:1"}
 
@@ -291,17 +293,16 @@ def proxied(launch, hostile, tmp_path):
         (tls, _), (plain, _) = made
         hooks = [entry for _, entry in made]
         server = serve(launch, *hooks, TASKS_DELIVERY__PROXY="$PROXY", **settings | {"PROXY": url} | more)
-        server.client().make_task(server.client().make_project())
-        return server, tls, plain
+        owner = server.client()
+        owner.make_task(owner.make_project())
+        return server, owner.read("/deliveries")["deliveries"], tls, plain
 
     return start
 
 
 def test_a_proxy_of_the_configuration_is_used_also_for_tls_and_knows_our_login_alone(proxied):
     proxy = Proxy("ana:p@ss w%rd")
-    server, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ss%20w%25rd@"))
-    owner = server.client()
-    deliveries = owner.read("/deliveries")["deliveries"]
+    _, deliveries, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ss%20w%25rd@"))
     assert [(one["status"], one["attempts"]) for one in deliveries] == [("delivered", 1)] * 2
     firsts = {request.split(b"\r\n")[0] for request in proxy.requests}
     connect, post = b"CONNECT %b HTTP/1." % tls.url.split("/")[2].encode(), plain.url.encode()
@@ -313,14 +314,12 @@ def test_a_proxy_of_the_configuration_is_used_also_for_tls_and_knows_our_login_a
 
 def test_a_delivery_that_a_proxy_refuses_waits_and_hides_the_password(proxied):
     proxy = Proxy("ana:another")
-    server, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ssword-1@"))
-    owner = server.client()
-    deliveries = owner.read("/deliveries")["deliveries"]
+    server, deliveries, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ssword-1@"))
     assert {(one["status"], one["attempts"]) for one in deliveries} == {("pending", 1)}
     errors = {one["last_error"] for one in deliveries}
     assert errors == {"Tunnel connection failed: 407 Not so, … …", "answered 407"}
-    assert {one["failures"] for one in owner.read("/webhooks")["webhooks"]} == {1}
-    said = server.log.read_text() + server.flask("doctor").stdout + server.flask("webhook", "list").stdout
+    assert {one["failures"] for one in server.client().read("/webhooks")["webhooks"]} == {1}
+    said = server.log.read_text() + invoke(server, "doctor").output + invoke(server, "webhook", "list").output
     assert not re.search("p@ss|p%40ss|YW5hOnBAc3N3b3JkLTE", said)
     assert tls.requests == plain.requests == []
     proxy.close()
@@ -328,21 +327,20 @@ def test_a_delivery_that_a_proxy_refuses_waits_and_hides_the_password(proxied):
 
 def test_a_proxy_that_hangs_costs_no_more_than_the_budget(proxied):
     slow = Hostile(dribble(b"HTTP/1.1 200 OK\r\nX: ", b"y"))
-    server, *_ = proxied(slow.url.removesuffix("/hook"), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5")
-    owner = server.client()
-    deliveries = owner.read("/deliveries")["deliveries"]
+    short = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0.5"}
+    _, deliveries, *_ = proxied(slow.url.removesuffix("/hook"), **short)
     assert [one["last_error"][:17] for one in deliveries] == ["timed out after 0"] * 2
     wait_until(lambda: [len(times) for times in slow.connections] == [2, 2])  # both have ended
     slow.close()
 
 
-def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_alone(launch, hostile):
+def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_alone(launch_here, hostile):
     line = "Authorization: Bearer S3CRET-token/+= of 1"
     echo, echoing = hostile("", lambda line, _: line.sendall(b"no " + echo.requests[-1].split(b"\r\n")[-3]))
     kinds = {kind: hostile(kind, send(ACCEPTED)) for kind in ("json", "slack", "discord")}
     hooks = [entry | {"format": kind, "header": "$HEADER"} for kind, (_, entry) in kinds.items()]
     bare, without = hostile("without", send(ACCEPTED))
-    server = serve(launch, *hooks, without, echoing | {"header": "X_Key:S3CRET-2"}, HEADER=line)
+    server = serve(launch_here, *hooks, without, echoing | {"header": "X_Key:S3CRET-2"}, HEADER=line)
     owner = server.client()
     owner.make_task(owner.make_project())
     for target, _ in kinds.values():
@@ -353,7 +351,7 @@ def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_
     assert names == {**dict.fromkeys(kinds, "Authorization"), "without": None, echoing["name"]: "X_Key"}
     said = [owner.get(f"/{path}").text for path in ("webhooks", "deliveries", "events")]
     said += [scrape(server).text]
-    said += [server.flask(*words.split()).stdout for words in ("webhook list", "doctor")]
+    said += [invoke(server, *words.split()).output for words in ("webhook list", "doctor")]
     assert "Authorization" in said[-2]
     server.stop()
     said += [server.log.read_text(), server.database.read_bytes().decode("latin-1")]
