@@ -73,17 +73,6 @@ def test_a_backup_overwrites_nothing_and_says_in_a_line_where_it_cannot_be(serve
     refused(server.flask("backup", folder / "copy.db"), f"{folder / 'copy.db'}: Permission denied")
 
 
-def test_restore_puts_a_backup_back_and_keeps_the_old_database(server, copy):
-    said = restore(server, copy)
-    (aside,) = server.database.parent.glob("tasks.db.before-restore-*")
-    assert str(aside) in said
-    assert server.database.stat().st_mode & 0o777 == 0o600
-    client = server.start().client()  # with the key of before
-    assert {project["name"] for project in client.read("/projects")["projects"]} == {"Kept"}
-    client.make_project(name="After")
-    assert names(aside) == {"Kept", "Later"}
-
-
 def test_a_database_that_is_gone_or_damaged_is_replaced_too_by_a_backup_of_any_name(server, copy):
     copy = copy.rename(server.database.with_name("tasks.db.restored"))
     for spoil in (delete, overwrite_the_middle):
@@ -122,16 +111,19 @@ def test_an_unusable_backup_is_refused_and_none_is_made_of_a_damaged_database(se
     assert {*server.folder.iterdir()} == before
 
 
-def test_a_database_behind_a_link_is_replaced_where_it_is(server, copy):
+def test_restore_puts_a_backup_where_a_link_leads_and_keeps_the_old_database(server, copy):
     real = server.folder / "elsewhere" / "tasks.db"
     shutil.move(server.database.parent, real.parent)
     server.database.parent.mkdir()
     server.database.symlink_to(real)
-    restore(server, copy)
-    assert (server.database.readlink(), names(server.database)) == (real, {"Kept"})
+    said = restore(server, copy)
     (aside,) = real.parent.glob("tasks.db.before-restore-*")
+    assert str(aside) in said
+    assert (server.database.readlink(), real.stat().st_mode & 0o777) == (real, 0o600)
+    client = server.start().client()  # with the key of before
+    assert {project["name"] for project in client.read("/projects")["projects"]} == {"Kept"}
+    client.make_project(name="After")
     assert names(aside) == {"Kept", "Later"}
-    server.start()
     assert list(server.database.parent.iterdir()) == [server.database]
 
 
@@ -155,7 +147,7 @@ def test_restore_refuses_special_files_and_a_database_in_use(server, copy):
 def test_no_server_starts_and_no_command_runs_while_a_backup_is_restored(server, copy):
     db.init(str(server.database))
     with closing(lock_database(alone=True)):
-        refused(server.flask("member", "list"), "a backup is being restored")
+        refused(invoke(server, "member", "list"), "a backup is being restored")
         assert "a backup is being restored" in refusal(server)
 
 

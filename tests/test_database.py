@@ -129,10 +129,6 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(migrations):
         assert before.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert {"task", "later"} & {*table_names(before)} == {"task"}
     assert prepare() == []
-    # A migration that this version does not know was made by a newer one.
-    (migrations / "9999_later.py").unlink()
-    with pytest.raises(BadDatabase, match="made by a newer version, which applied 9999_later"):
-        prepare()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what the fork uses is no other thread's
@@ -143,21 +139,9 @@ def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
         assert upgrade.interrupted(statement) == []
 
 
-def test_an_upgrade_folds_the_searched_texts_again(tmp_path):
-    path, before = tmp_path / "data" / "tasks.db", [name for name in versions() if name < "0027"][-1]
-    older_database(path, before, rows=3)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE task SET title = 'Łódź', description = 'It’s', search = 'łodz\x1fit’s'")
-        connection.execute("UPDATE comment SET content = 'Ørsted', search = 'ørsted'")
-    assert upgrade(path) > 0
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT DISTINCT search FROM task UNION SELECT search FROM comment")
-        assert set(found) == {("lodz\x1fit's",), ("orsted",)}
-
-
-def test_an_upgrade_gives_activity_the_project_of_its_time(tmp_path):
+def test_an_upgrade_folds_the_searched_texts_again_and_gives_activity_the_project_of_its_time(tmp_path):
     """A client who sees the project to which a task was moved does not see what happened before."""
-    path, before = tmp_path / "data" / "tasks.db", [name for name in versions() if name < "0032"][-1]
+    path, before = tmp_path / "data" / "tasks.db", [name for name in versions() if name < "0027"][-1]
     older_database(path, before, rows=5)
     moves = [("created", {}), ("moved", {"project_id": ["B", "C"]}), ("moved", {"status": ["todo", "done"]})]
     moves += [("moved", {"project_id": ["C", "A"], "milestone_id": ["m", None]}), ("updated", {})]
@@ -169,10 +153,14 @@ def test_an_upgrade_gives_activity_the_project_of_its_time(tmp_path):
             connection.execute("UPDATE activity SET action = ?, task_id = ?, changes = ? WHERE id = ?", row)
         connection.execute("UPDATE activity SET is_hidden = NULL")
         connection.execute("UPDATE task SET project_id = (SELECT id FROM project LIMIT 1)")
+        connection.execute("UPDATE task SET title = 'Łódź', description = 'It’s', search = 'łodz\x1fit’s'")
+        connection.execute("UPDATE comment SET content = 'Ørsted', search = 'ørsted'")
     assert upgrade(path) > 0
     with closing(sqlite3.connect(path)) as connection:
         found = [id for (id,) in connection.execute("SELECT project_id FROM activity ORDER BY id")]
         (now,) = connection.execute("SELECT project_id FROM task WHERE id = ?", [task]).fetchone()
+        folded = connection.execute("SELECT DISTINCT search FROM task UNION SELECT search FROM comment")
+        assert set(folded) == {("lodz\x1fit's",), ("orsted",)}
     assert found == ["B", "C", "C", now, now]
 
 
@@ -198,7 +186,7 @@ def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server)
     with server.database.with_name("tasks.db.serving").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # as that server does
         assert refusal(server) == said
-        assert (server.flask("init").stderr, content(server.database)) == (f"{said}\n", before)
+        assert (invoke(server, "init").stderr, content(server.database)) == (f"{said}\n", before)
     server.start()
     told = re.findall(r"\[INFO\] The database is (?:copied to|upgraded by) (\S+)", server.log.read_text())
     later = [step.name for step in Runner(db, str(MIGRATIONS)).migrations()][1:]
@@ -257,7 +245,8 @@ UNUSABLE |= {make_another: "is the database of another program"}
 def test_a_file_that_cannot_be_used_is_refused_and_kept(seeded, spoil, said):
     spoil(seeded.database)
     before = seeded.database.read_bytes()
-    assert said in refusal(seeded)
+    done = invoke(seeded, "init")
+    assert (done.exit_code, said in done.stderr) == (1, True)
     assert seeded.database.read_bytes() == before
 
 
@@ -340,20 +329,19 @@ def test_a_writer_that_joins_stores_nothing_in_a_moved_file(database):
     assert not Path(database.database).exists()
 
 
-@pytest.mark.parametrize("how", ["missing", "empty"])
-def test_a_log_without_its_database_is_refused_and_kept(server, how):
+def test_a_log_without_its_database_is_refused_and_kept(server):
     server.start().client().make_project()
     server.kill()
     log = server.database.with_name("tasks.db-wal")
-    assert log.stat().st_size
     before = log.read_bytes()
+    assert before
     server.database.rename(server.folder / "elsewhere.db")
-    if how == "empty":  # as after a copy that found no room
-        server.database.touch()
-    said = refusal(server)
-    assert f"tasks.db is {how}, but its log" in said
-    assert "put the database back beside it" in said
-    assert log.read_bytes() == before
+    for how in ("missing", "empty"):
+        said = refusal(server)
+        assert f"tasks.db is {how}, but its log" in said
+        assert "put the database back beside it" in said
+        assert log.read_bytes() == before
+        server.database.touch()  # as after a copy that found no room
     (server.folder / "elsewhere.db").rename(server.database)
     assert len(server.start().client().read("/projects")["projects"]) == 1
 
