@@ -15,6 +15,7 @@ from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import ClassVar
 from urllib.parse import quote, urlencode
 
@@ -275,10 +276,8 @@ def test_nginx_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, b
 
 
 @needs_nginx
-def test_nginx_says_in_json_that_the_service_is_down(launch, tmp_path):
-    server = launch()
-    with nginx(tmp_path / "nginx", server) as site:
-        server.stop()
+def test_nginx_says_in_json_that_the_service_is_down(tmp_path):
+    with nginx(tmp_path, SimpleNamespace(base="http://127.0.0.1:1")) as site:
         answer = requests.get(f"{site.base}/api/v1/health", verify=site.authority, timeout=PATIENCE)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert answer.json()["error"]["code"] == "unavailable"

@@ -348,7 +348,7 @@ def test_the_inbox_has_what_a_receiver_gets_the_oldest_first(owner):
     assert len(inbox(owner)) == 52
 
 
-def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(owner, server):
+def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(owner, launch_here):
     whose = [one.read("/me")["member"]["role"] for one in owner.others]
     assert whose == ["admin", "member", "client", "owner"]
     answers = [one.post("/projects", {"name": "Of a test"}).status_code for one in owner.others]
@@ -366,10 +366,9 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
     assert owner.get("/me").status_code == 401
     assert ask(owner, "POST", "reset").status_code == 200
     assert owner.get("/me").status_code == 200
-    headers = {"Authorization": f"Bearer {OWNER_KEY}"}
-    for method, path in (("POST", "reset"), ("POST", "faults"), ("GET", "webhooks")):  # of one for people
-        url = f"{server.base}/throwaway/{path}"
-        assert requests.request(method, url, headers=headers, timeout=PATIENCE).status_code == 404
+    headers, for_people = {"Authorization": f"Bearer {OWNER_KEY}"}, launch_here()
+    for method, path in (("POST", "reset"), ("POST", "faults"), ("GET", "webhooks")):
+        assert for_people.call(method, f"/throwaway/{path}", headers=headers).status_code == 404
 
 
 def test_a_seed_repeats_a_workspace_and_a_reset_its_baseline(begun_once, owner, begin, tmp_path):

@@ -42,9 +42,7 @@ class Wait:
         return answer
 
     def data(self):
-        answer = self.answer()
-        assert answer.status_code == 200, answer.text
-        return answer.json()["data"]
+        return self.client.data(self.answer())
 
     def ids(self):
         return [task["id"] for task in self.data()["tasks"]]
