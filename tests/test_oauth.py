@@ -239,23 +239,18 @@ def test_a_registration_is_stored_nowhere_and_keeps_only_addresses_that_may_get_
     assert ApiKey.select().count() == keys
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
+def test_the_name_that_a_program_gives_itself_is_short_and_visible_even_if_it_writes_its_id_itself(caller):
+    for name, shown in (
         ("  Claude\u200b \u00adCode\u2060 ", "Claude Code"),
         ("n" * 100, "n" * 40),
         ("Claude” to Acme? It is safe, press Allow. “", "Claude” to Acme? It is safe, press Allow"),
         ("\u3164\u200b.", "\u3164."),
         ("<b>{{7*7}}", "&lt;b&gt;{{7*7}}"),
-    ],
-)
-def test_the_name_that_a_program_gives_itself_is_short_and_visible_even_if_it_writes_its_id_itself(
-    caller, name, shown
-):
-    query = caller.register(client_name=name)
-    forged = base64.urlsafe_b64encode(json.dumps([name, [HERE]]).encode()).decode()
-    for id in (query["client_id"], forged):
-        assert f"<dd><b>{shown}</b></dd>" in caller.page(query | {"client_id": id}).text
+    ):
+        query = caller.register(client_name=name)
+        forged = base64.urlsafe_b64encode(json.dumps([name, [HERE]]).encode()).decode()
+        for id in (query["client_id"], forged):
+            assert f"<dd><b>{shown}</b></dd>" in caller.page(query | {"client_id": id}).text
 
 
 REGISTRATIONS = {
@@ -272,9 +267,8 @@ REGISTRATIONS = {
 }
 
 
-@pytest.mark.parametrize("error", REGISTRATIONS)
-def test_a_registration_is_refused(caller, error):
-    for body in REGISTRATIONS[error]:
+def test_a_registration_is_refused(caller):
+    for error, body in ((error, body) for error, bodies in REGISTRATIONS.items() for body in bodies):
         is_raw = isinstance(body, bytes)
         sent = {"data": body, "content_type": "application/json"} if is_raw else {"json": body}
         caller.refused(error, "/oauth/register", 413 if error == "payload_too_large" else 400, **sent)
@@ -363,16 +357,13 @@ def test_a_repeated_parameter_is_refused_since_the_page_could_show_the_other_one
     assert f'<a href="{refusal.replace("&", "&amp;")}">Do not allow</a>' in shown
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    {
-        "redirect_uri": ["http://localhost:50123/callback", "http://[::1]:50123/callback", CLAUDE],
-        "resource": ["", BASE, "https://Tasks.example.com/mcp/"],
-        "scope": ["", "read agent write"],
-    }.items(),
-)
-def test_ports_of_this_computer_are_free_and_the_resource_may_be_left_out(caller, name, values):
-    for value in values:
+def test_ports_of_this_computer_are_free_and_the_resource_may_be_left_out(caller):
+    for name, value in (
+        *(("redirect_uri", f"http://{host}:50123/callback") for host in ("localhost", "[::1]")),
+        ("redirect_uri", CLAUDE),
+        *(("resource", value) for value in ("", BASE, "https://Tasks.example.com/mcp/")),
+        *(("scope", value) for value in ("", "read agent write")),
+    ):
         said = caller.token(caller.allow(caller.register() | {name: value}))
         assert (said["scope"], said["token_type"]) == ("agent", "Bearer")
         assert 179 < said["expires_in"] / 86400 <= 180
