@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import queue
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +16,12 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from board import check_page
+from clients import JSON, Line, head
 from harness import OWNER_KEY, PATIENCE, Server, at_once, ending, needs_node, npm_packages
 from mailboxes import Mailbox, token_in
 from test_enrollment_page import check_headers
 from test_tools import NAMES
-from test_tools_clients import use
+from test_tools_clients import connected, use
 from werkzeug.test import Client
 
 import times
@@ -635,15 +635,7 @@ def test_the_official_client_connects_with_nothing_but_the_address(server, owner
     opened, answered = queue.Queue(), queue.Queue()
 
     async def work():
-        import httpx2
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
-
-        auth = provider(server, opened, answered)
-        async with (
-            httpx2.AsyncClient(auth=auth, timeout=PATIENCE, trust_env=False) as http,
-            Client(streamable_http_client(f"{server.base}/mcp", http_client=http)) as client,
-        ):
+        async with connected(server, auth=provider(server, opened, answered)) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
             return names, await use(client, "get_context")
 
@@ -741,7 +733,6 @@ def test_the_client_in_typescript_connects_too(server, owner, tmp_path):
 
 def test_strangers_keep_nobody_from_writing(server, owner):
     for path in CALLS:
-        with socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2]))) as stranger:
-            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99"
-            stranger.sendall(f"{head}\r\n\r\n{{".encode())
+        with closing(Line(server)) as stranger:
+            stranger.socket.sendall(head("POST", path, [JSON, "Content-Length: 99"], None) + b"{")
             assert owner.make_project()["name"]  # it would be a 503 after 10 s

@@ -5,7 +5,6 @@ import re
 
 import pytest
 from harness import at_once, fault, invoke
-from test_members import join_with
 
 NEEDS_SOCKET = False
 
@@ -17,15 +16,9 @@ def limited(launch_here_module):
 
 @pytest.fixture(scope="module")
 def join(limited):
-    """Let somebody join; returns the key, which has made no request yet."""
+    """Add a member; returns the key, which has made no request yet."""
     numbers = itertools.count()
-
-    def enroll():
-        email = f"member-{next(numbers)}@example.com"
-        link = invoke(limited, "member", "invite", email, "A member").stdout.strip()
-        return join_with(limited, link.rpartition("/")[2]).json()["data"]["api_key"]
-
-    return enroll
+    return lambda: invoke(limited, "member", "add", f"Member {next(numbers)}").stdout.strip()
 
 
 def headers_of(answer):

@@ -25,14 +25,14 @@ def run(work):
 
 
 @asynccontextmanager
-async def connected(server, mode="auto", key=OWNER_KEY):
+async def connected(server, mode="auto", key=OWNER_KEY, **options):
     import httpx2  # these three take a second, which no process need spend that has other files
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
-    headers = {"Authorization": f"Bearer {key}"}
+    options = options or {"headers": {"Authorization": f"Bearer {key}"}}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False) as http,
+        httpx2.AsyncClient(**options, timeout=PATIENCE, trust_env=False) as http,
         Client(streamable_http_client(f"{server.base}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client
@@ -64,11 +64,7 @@ def test_the_official_client_uses_tools_and_stays_connected_after_errors(server,
             assert (claimed["title"], claimed["status"]) == ("Ünïcödé ✓", "in_progress")
             assert (await client.list_prompts()).prompts == (await client.list_resources()).resources == []
             assert (await client.list_resource_templates()).resource_templates == []
-            wrong = (
-                client.call_tool("no_such_tool", {}),
-                client.read_resource("x:y"),
-                client.get_prompt("x"),
-            )
+            wrong = client.call_tool("no_such_tool", {}), client.read_resource("x:y"), client.get_prompt("x")
             for call in wrong:
                 with pytest.raises(MCPError) as failure:
                     await call
