@@ -157,6 +157,12 @@ def join(server):
     return server.join
 
 
+@pytest.fixture(scope="module")
+def bot(server):
+    """An agent of that server."""
+    return server.agent("Bot")
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A real Chromium without a window."""

@@ -5,7 +5,7 @@ from html import escape
 from zoneinfo import ZoneInfo
 
 import pytest
-from harness import EVERY_EVENT, PATIENT, hook, invoke
+from harness import EVERY_EVENT, PATIENT, invoke
 
 import times
 from parts.chats import SENTENCES, sentence
@@ -69,6 +69,7 @@ def test_each_event_and_a_ping_is_a_line_with_a_link_to_its_task(chats, owner):
     assert discord[0] == f"Olga Owner created [Ship\\_it](<{url}>)"
     assert discord[1].endswith(">): status: in progress, description, due date")
     for webhook in owner.read("/webhooks")["webhooks"]:
+        assert webhook["url"].endswith("/…")  # in this format, the path is a secret
         owner.post(f"/webhooks/{webhook['id']}/test")
     assert texts(chats) == tuple([f"This is a test of the webhook {name}."] for name in ("slack", "discord"))
 
@@ -102,7 +103,7 @@ def test_a_chat_needs_no_secret_and_with_one_it_is_signed(chats, owner):
     assert signed - plain == {"webhook-signature", "x-service-signature"}
 
 
-def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tmp_path):
+def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch_here, new_receiver, tmp_path):
     receiver = new_receiver()  # it is down, so that there are errors to show
     url = f"{receiver.url}/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
     vault = tmp_path / "vault.json"
@@ -112,7 +113,7 @@ def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tm
     hooks = [{"name": format, "format": format} for format in ("json", "slack")]
     hooks = [entry | {"secret": "s", "events": ["task.created"], "url": reference} for entry in hooks]
     config = f'[secrets.providers.vault]\nsource = "file"\npath = "{vault}"\n'
-    server = launch(config=config, TASKS_WEBHOOKS=json.dumps(hooks), **PATIENT)
+    server = launch_here(config=config, TASKS_WEBHOOKS=json.dumps(hooks), **PATIENT)
     owner = server.client()
     owner.make_task(owner.make_project())
     webhooks = owner.read("/webhooks")["webhooks"]
@@ -129,15 +130,3 @@ def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tm
     texts += [owner.get(path).text for path in ("/webhooks", "/deliveries", "/events", "/health")]
     assert "S3CRET" not in "".join(texts)
     assert str(server.rows("SELECT * FROM webhook")).count("S3CRET") == 0
-
-
-def test_the_url_of_a_chat_is_a_secret_though_it_stands_in_the_file(launch_here, receiver):
-    entry = hook(receiver, format="discord", url=f"{receiver.url}/S3CRET")
-    lines = [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "secret"]
-    server = launch_here(config="[[webhooks]]\n" + "\n".join(lines))
-    (server.folder / "config.toml").chmod(0o644)
-    (webhook,) = server.client().read("/webhooks")["webhooks"]
-    assert webhook["url"] == receiver.url.removesuffix("hook") + "…"
-    doctor = invoke(server, "doctor")
-    assert "contains secrets in clear text" in doctor.stdout
-    assert "S3CRET" not in doctor.stdout + doctor.stderr

@@ -149,8 +149,8 @@ def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(server):
         assert send(server).status_code == 200
 
 
-def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
-    server = launch(config=ROUTES + LIMITS.replace("100000", "3") + "windowSeconds = 3\n")
+def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch_here):
+    server = launch_here(config=ROUTES + LIMITS.replace("100000", "3") + "windowSeconds = 3\n")
     # All of them well within the window, on a slow machine too.
     first = [send(server, "GET"), send(server, secret=b"wrong")]  # a GET is not counted
     last = [send(server, **{"Content-Type": "text/plain"}), send(server), send(server)]
