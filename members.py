@@ -8,6 +8,7 @@ A row of a table has two forms (`Entity`):
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from peewee import (
@@ -124,10 +125,48 @@ def differences(stored: Row, fields: Row) -> Row:
     return {name: [stored[name], new] for name, new in fields.items() if stored[name] != new}
 
 
-class NoKeeper:
-    """Keeps nothing of what is deleted or replaced. parts/deleted.py has another, with the same methods."""
+def refuse(sent: Iterable[str], *names: str) -> Row:
+    """Raise `Invalid` if a field is sent that only a part accepts; return no changes."""
+    if refused := {*names}.intersection(sent):
+        raise Invalid(*((name, "is not accepted") for name in refused))
+    return {}
 
-    keep_rows = keep_values = staticmethod(lambda *_, **__: None)
+
+class NoPart:
+    """Replaces each part that is left out, as in `Task.rules`, by methods of the same names."""
+
+    # Notices (parts/inbox.py), brakes (parts/brakes.py), and what is deleted (parts/deleted.py).
+    changed = notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
+    witness = check = keep_rows = keep_values = changed
+    handing_on = staticmethod(lambda *_, **__: nullcontext())
+    mentioned = responsible = staticmethod(lambda *_: [])
+    filters = counted = staticmethod(lambda *_: {})
+    is_stuck = staticmethod(lambda _: False)
+    # Rules (parts/repeats.py), labels (parts/labels.py), claims and questions (parts/agents.py).
+    handed_on = filters
+    accepted = staticmethod(lambda _transaction, _task, fields: fields)
+    completed = staticmethod(lambda _transaction, task, _rule: task)
+    problem = staticmethod(lambda _rule: "is not accepted")
+    spelled = staticmethod(lambda _transaction, labels: [*dict.fromkeys(labels or [])])
+    given_up = mentioned
+
+    @staticmethod
+    def commented(_transaction: Transaction, task: Row, _comment: Row, question: bool) -> tuple:
+        return task, refuse(["question"] * question, "question"), set(), set()
+
+    # The order (parts/order.py) and blockers (parts/blockers.py).
+    move = staticmethod(lambda _transaction, _task, fields: refuse(fields, "after", "before"))
+    directly_after = filters
+    changes = staticmethod(lambda _transaction, _task, fields: refuse(fields, "blocked_by"))
+    shown = staticmethod(lambda *_, **__: fn.JSON(SQL("'[]'")))
+    shortened = staticmethod(lambda task: task)
+    blocked_by = affected_by = mentioned
+    notify_free = changed
+
+    @staticmethod
+    def of_new(_number: int, references: list[int | str] | None) -> list[Row]:
+        refuse(["blocked_by"] * bool(references), "blocked_by")
+        return []
 
 
 class Entity(Identified):
@@ -136,7 +175,7 @@ class Entity(Identified):
     NOUN: ClassVar[str]
     TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
     PRIVATE: ClassVar[tuple[str, ...]] = ()  # columns whose values the activity does not show
-    keeper: ClassVar[Any] = NoKeeper  # a part replaces it
+    keeper: ClassVar[Any] = NoPart  # a part replaces it
     shown_rows = statement(lambda cls: cls.select_shown())
     shown_row = statement(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
 
@@ -589,16 +628,8 @@ Invitation.indexed(
 Invitation.indexed("invitation_mail_at", "mail_at", where=Invitation.mail_at.is_null(False))
 
 
-class NoBrakes:
-    """The brakes on agents: none. parts/brakes.py has others, with the same methods."""
-
-    check = notify = staticmethod(lambda *_: None)
-    filters = counted = staticmethod(lambda *_: {})
-    is_stuck = staticmethod(lambda _: False)
-
-
 class ApiKey(Credential):
-    brakes: ClassVar[Any] = NoBrakes  # a part replaces it
+    brakes: ClassVar[Any] = NoPart  # a part replaces it
     name = TextField()
     scope = ChoiceField((*SCOPES, CALENDAR))
     prefix = TextField()  # "" until a program has exchanged its code for the key

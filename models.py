@@ -52,6 +52,7 @@ from members import (
     Entity,
     Invitation,
     Member,
+    NoPart,
     Transaction,
     check_references,
     differences,
@@ -340,81 +341,6 @@ class Milestone(Resource):
         super().record(transaction, action, row | {"is_hidden": 1}, changes)
 
 
-def refuse(*fields: str) -> None:
-    """Raise `Invalid` for the fields, if any, that only a part accepts."""
-    if fields:
-        raise Invalid(*((field, "is not accepted") for field in fields))
-
-
-class NoNotices:
-    """The notifications that changes make: none. parts/inbox.py has others, with the same methods."""
-
-    changed = notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
-    witness = staticmethod(lambda _transaction: None)
-    handing_on = staticmethod(lambda *_, **__: nullcontext())
-    mentioned = responsible = staticmethod(lambda *_: [])
-
-
-class NoClaims:
-    """The claims of tasks for some time: none. parts/agents.py has others."""
-
-    given_up = staticmethod(lambda *_: ())
-
-
-class NoQuestions:
-    """The questions for whose answers tasks wait: none. parts/agents.py has others."""
-
-    @staticmethod
-    def commented(_transaction: Transaction, task: Row, _comment: Row, question: bool) -> tuple:
-        refuse(*["question"] * question)
-        return task, {}, set(), set()
-
-
-class NoOrder:
-    """The order of tasks: by their numbers. parts/order.py moves tasks by hand."""
-
-    @staticmethod
-    def changes(_transaction: Transaction, _task: Row, fields: Row) -> Row:
-        refuse(*fields.keys() & {"after", "before"})
-        return {}
-
-    directly_after = staticmethod(lambda *_: {})
-
-
-class NoRules:
-    """The rules by which tasks repeat: none. parts/repeats.py has others, with the same methods."""
-
-    handed_on = staticmethod(lambda *_: {})
-    accepted = staticmethod(lambda _transaction, _task, fields: fields)
-    completed = staticmethod(lambda _transaction, task, _rule: task)
-    problem = staticmethod(lambda _rule: "is not accepted")
-
-
-class NoLabels:
-    """The labels of all tasks: each task spells its own. parts/labels.py lets a task spell them as others."""
-
-    spelled = staticmethod(lambda _transaction, labels: [*dict.fromkeys(labels or [])])
-
-
-class NoBlockers:
-    """The tasks that block a task: none. parts/blockers.py has others, with the same methods."""
-
-    shown = staticmethod(lambda *_, **__: fn.JSON(SQL("'[]'")))
-    shortened = staticmethod(lambda task: task)
-    blocked_by = affected_by = staticmethod(lambda *_: [])
-    notify_free = staticmethod(lambda *_: None)
-
-    @staticmethod
-    def of_new(_number: int, references: list[int | str] | None) -> list[Row]:
-        refuse(*["blocked_by"] * bool(references))
-        return []
-
-    @staticmethod
-    def changes(_transaction: Transaction, _task: Row, fields: Row) -> Row:
-        refuse(*fields.keys() & {"blocked_by"})
-        return {}
-
-
 class Task(Entity):
     id = TextField(unique=True)
     number = AutoIncrementField()  # never used twice
@@ -452,13 +378,13 @@ class Task(Entity):
     _OTHER = "main.task other WHERE other.number = task.repeats AND +other.project_id IN seen_project"
     SEEN_AS: ClassVar[Row] = {"repeats": f"(SELECT number FROM {_OTHER})"}  # noqa: S608
     # A part replaces its own when it is imported: parts below it build statements from these at once.
-    notices: ClassVar[Any] = NoNotices
-    claims: ClassVar[Any] = NoClaims
-    questions: ClassVar[Any] = NoQuestions
-    order: ClassVar[Any] = NoOrder
-    blockers: ClassVar[Any] = NoBlockers
-    rules: ClassVar[Any] = NoRules
-    all_labels: ClassVar[Any] = NoLabels
+    notices: ClassVar[Any] = NoPart
+    claims: ClassVar[Any] = NoPart
+    questions: ClassVar[Any] = NoPart
+    order: ClassVar[Any] = NoPart
+    blockers: ClassVar[Any] = NoPart
+    rules: ClassVar[Any] = NoPart
+    all_labels: ClassVar[Any] = NoPart
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
@@ -664,7 +590,7 @@ class Task(Entity):
         """
         stored = cls._expected(id, versions)
         sent = cls.rules.accepted(transaction, stored, fields)
-        columns = cls.order.changes(transaction, stored, sent)  # takes `after` and `before` out of `sent`
+        columns = cls.order.move(transaction, stored, sent)  # takes `after` and `before` out of `sent`
         changes = cls.blockers.changes(transaction, stored, sent)  # takes `blocked_by` out of it
         sent = sent | {name: sent[name] or DEFAULTS[name] for name in DEFAULTS.keys() & sent}
         if "labels" in sent:

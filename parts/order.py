@@ -47,7 +47,7 @@ class Rank:
         return rows.where(is_between, Task.id != placeholder("id")).order_by(Task.rank)
 
     @classmethod
-    def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
+    def move(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
         """Take `after` or `before` out of the fields; return the new `rank`, or nothing if the task is there.
 
         The task goes directly after or before the task that the field names: after null it is the first of
@@ -72,13 +72,13 @@ class Rank:
         rank = cls.between(low, high or cls.whole(int(low[: cls.DIGITS]) + 1))
         if len(rank) > cls.MAX:
             cls.spread(transaction, task, low[: cls.DIGITS])
-            return cls.changes(transaction, task | {"rank": ""}, {side: reference})  # it may be another's now
+            return cls.move(transaction, task | {"rank": ""}, {side: reference})  # it may be another's now
         return {"rank": rank}
 
     @classmethod
     def directly_after(cls, transaction: Transaction, number: int) -> Row:
         """Return the `rank` of a new task directly after the task with this number."""
-        return cls.changes(transaction, {"id": "", "rank": ""}, {"after": number})
+        return cls.move(transaction, {"id": "", "rank": ""}, {"after": number})
 
     @classmethod
     def spread(cls, transaction: Transaction, task: Row, whole: str) -> None:
