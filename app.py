@@ -237,7 +237,8 @@ class Service(Flask):
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
-        if route := gateway.find_route(environ["PATH_INFO"]):  # before the views, so that none answers there
+        # Before the views, so that none answers there. The path of a route has no slash at its end.
+        if route := gateway.intake.routes.get(environ["PATH_INFO"].removesuffix("/")):
             current.endpoint = "gateway"
             return gateway.answer(route, current)
         try:

@@ -102,11 +102,6 @@ def open_routes(config: Row) -> None:
     intake = Intake(by_path, limits, rate_limit, Slots(limits["in_flight"]))
 
 
-def find_route(path_info: str) -> Route | None:
-    """Return the route with this path, which may have a slash at its end, or None."""
-    return intake.routes.get(path_info.removesuffix("/"))  # the paths of routes have none
-
-
 def prune_flows() -> None:
     """Delete the flows that ended, or have been idle, for longer than the limits allow."""
     for limit, deletion in (("retention_days", Flow.delete_ended), ("idle_days", Flow.delete_idle)):

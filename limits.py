@@ -53,6 +53,8 @@ class SocketDeadline:
     def start(self) -> None:
         watcher.start(self)
 
+    __enter__ = start
+
     def stop(self) -> None:
         watcher.stop(self)
 
@@ -61,9 +63,6 @@ class SocketDeadline:
         if self.sock is not None:
             with suppress(OSError):  # the client has closed the connection
                 self.sock.shutdown(self.how)
-
-    def __enter__(self) -> None:
-        self.start()
 
     def __exit__(self, *failure: Any) -> None:
         self.stop()

@@ -364,7 +364,8 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
         batches = [batch for batch in batches if batch not in done]
         tried = [pair for batch in done for pair in batch.results]
         seconds = LOCK_SECONDS if each else max(ends_at - time.monotonic(), 0) + LEASE_GRACE
-        store_results(tried, [row for batch in done for row in batch.untried], seconds)
+        untried = [row for batch in done for row in batch.rows[len(batch.results) :]]
+        store_results(tried, untried, seconds)
         results += [result for _, result in tried]
     return results
 
@@ -385,10 +386,6 @@ class Batch(threading.Thread):
         self.results: list[tuple[Row, Result]] = []  # that count, once the batch is done
         self._results: list[tuple[Row, Result]] = []  # of the thread, even after it was abandoned
         self.start()
-
-    @property
-    def untried(self) -> list[Row]:
-        return self.rows[len(self.results) :]
 
     def run(self) -> None:
         for row in self.rows:

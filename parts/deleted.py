@@ -24,12 +24,8 @@ from wire import operation
 
 def register(app: Any) -> None:
     Entity.keeper = Deleted
-    app.chores.append(delete_expired)
-
-
-def delete_expired() -> None:
-    in_steps(Deleted.delete_old.run, most=100, before=now(-DAYS))
-    in_steps(Earlier.delete_old.run, most=200, before=first_id(now(), -DAYS))
+    app.chores.append(lambda: in_steps(Deleted.delete_old.run, most=100, before=now(-DAYS)))
+    app.chores.append(lambda: in_steps(Earlier.delete_old.run, most=200, before=first_id(now(), -DAYS)))
 
 
 DAYS = 30 * 86400.0  # seconds

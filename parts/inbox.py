@@ -40,11 +40,7 @@ from wire import awaited, operation, request
 def register(app: Any) -> None:
     hours = app.config["WORKSPACE"]["due_notice_hours"]
     app.errands.append(("due dates", partial(Notice.coming_due, hours), partial(notify_due, hours)))
-    app.chores.append(delete_old_notices)
-
-
-def delete_old_notices() -> None:
-    in_steps(Notice.delete_old.run, before=first_id(now(), -Notice.DAYS * 86400))
+    app.chores.append(lambda: in_steps(Notice.delete_old.run, before=first_id(now(), -Notice.DAYS * 86400)))
 
 
 def notify_due(hours: float) -> None:
