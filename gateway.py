@@ -646,10 +646,7 @@ def _action(function: Callable[..., Outcome], *, writes: bool, **fields: Any) ->
 
 
 def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Action:
-    """Return an action that writes a flow's next revision if the present one is what the caller expects.
-
-    `step` converts the fields of the body to columns; the columns in `timed` get the current time.
-    """
+    """Return an action that writes a flow's next revision if the present one is what the caller expects."""
 
     def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
         flow = Flow.owned.one(owner=route.session, id=flow_id)

@@ -340,9 +340,8 @@ class Member(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member: admins may change everybody, others themselves, except the role and projects.
 
-        If the member is no admin, a link to confirm a new address is mailed there, and the address changes
-        with the link. Raises `NotFound`, `Invalid` for the address of another member, `Forbidden`, `Conflict`
-        if no owner would be left or too many links were mailed lately, and as `check_fresh` does.
+        If the member is no admin, the address changes with a link that is mailed there. Raises `NotFound`,
+        `Invalid`, `Forbidden` and `Conflict`.
         """
         stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)
@@ -509,12 +508,7 @@ class Invitation(Credential):
     def invite(
         cls, transaction: Transaction, days: float, *, email: str, **fields
     ) -> tuple[Row, str, str, bool]:
-        """Invite somebody with a link that is valid for `days`; revoke an earlier link.
-
-        Returns the member, the link's token and expiry, and whether the member is new. Raises `Conflict` for
-        the address of an active member. Raises `Forbidden` unless the actor is an owner, if an owner is
-        invited, and if the key in use expires, for an owner or admin.
-        """
+        """Invite somebody; return the member, the link's token and expiry, and whether the member is new."""
         stored = Member.by_email.one(email=email)
         if stored and stored["status"] == Member.ACTIVE:
             raise Conflict(f"{email} is already a member")
@@ -532,11 +526,7 @@ class Invitation(Credential):
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """Replace the link of a member: to join within `days`, or if the member is active, to sign in.
-
-        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` as `invite`,
-        `check_manager` and `check_fresh` do.
-        """
+        """Replace a link to join within `days`, or to sign in; return the member, its token and expiry."""
         member, made = Member.shown(member_id), "renewed"
         cls.check_manager(transaction, member)
         if member["status"] == Member.ACTIVE:
@@ -705,11 +695,7 @@ class ApiKey(Credential):
     def grant(
         cls, transaction: Transaction, *, member_id: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """Make a key for the actor, or, as an owner or admin, for another active member.
-
-        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` if it expires in the past, or
-        after the key in use (`limit_of`).
-        """
+        """Make a key for the actor or another active member. Raises `Forbidden` and `Invalid`."""
         cls.check_fresh(transaction.actor)
         holder = Member.active(member_id or transaction.actor["id"])
         cls.check_manager(transaction, holder)
@@ -771,10 +757,7 @@ class ApiKey(Credential):
 
     @classmethod
     def caller(cls, key: str, kind: str = "key", audience: str = "") -> Row | None:
-        """Return the member of this key, with columns of the key; None unless it is a valid `kind`.
-
-        A key with an `audience` counts only there, since its hash begins with it.
-        """
+        """Return the member of a valid key of this `kind` and `audience`, with the key's columns, or None."""
         at = now()
         caller = cls.by_hash.one(hash=audience + digest(key), now=at, kind=kind)
         if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # another minute
@@ -861,11 +844,9 @@ class Activity(Identified):
 
     @classmethod
     def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:
-        """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors.
-
-        A subquery selects them, so that actors are read only for these rows.
-        """
+        """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors."""
         rowids = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
+        # A subquery, so that actors are read only for these rows.
         chosen = rowids.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
         hidden = ("actor_id", "key_id", "request_id", "is_hidden", "project_id", *hidden)
         selected = [*columns(cls, *hidden), via(), *profile(Member, "actor")]

@@ -520,8 +520,7 @@ class Task(Entity):
         """Add a task and return it; an import also passes `id`, `number`, `created_at` and the like.
 
         Mentions in the description of a task that `is_copy`, or that follows another one, notify nobody.
-
-        Raises `Invalid` for references that do not exist and for fields that contradict each other.
+        Raises `Invalid`, and `Forbidden` as `_check_done` does.
         """
         cls._check_done(transaction, fields.get("status", "todo"))
         given = fields | {"created_by": None}  # a task that repeats keeps a creator who was removed
@@ -585,8 +584,7 @@ class Task(Entity):
 
         `sent` are the fields as they are stored, `changes` those that differ, and `columns` what is written.
         Null means the default of a field in `DEFAULTS`. A new rank, `after` or `before` a task, makes a new
-        version but is no change. Raises `NotFound`, `Invalid` as `add` does, `Forbidden` as `_check_done`
-        does, and `PreconditionFailed` if the task's version is none of `versions`.
+        version but is no change. Raises `NotFound`, `Invalid`, `Forbidden` and `PreconditionFailed`.
         """
         stored = cls._expected(id, versions)
         sent = cls.rules.accepted(transaction, stored, fields)

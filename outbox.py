@@ -450,10 +450,7 @@ class Delivery(Entity):
 
     @statement
     def drop_waiting(cls: Any):
-        """Delete up to `:most` deliveries that wait for a disabled webhook, the oldest first.
-
-        Those created before `:before` are deleted, and all but the newest `MOST_WAITING`.
-        """
+        """Delete up to `:most` of the deliveries that wait for a disabled webhook, the oldest first."""
         is_waiting = cls.of_webhook & cls.is_waiting
         newest = cls.select(cls.event).where(is_waiting).order_by(cls.event.desc()).limit(1)
         is_too_old = (cls.created_at < placeholder("before")) | (cls.event <= newest.offset(MOST_WAITING))
