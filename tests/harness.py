@@ -94,6 +94,14 @@ def npm_packages(*packages):
     return folder / "node_modules"
 
 
+def output_of(*words, **options):
+    """Run a program, which has to succeed, and return what it prints."""
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE} | options
+    done = subprocess.run(words, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def tables(model=Base):
     """The models of all tables of the database: `Base` and its subclasses that have none themselves."""
     models = model.__subclasses__()

@@ -2,11 +2,10 @@
 
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
-from harness import PATIENCE, ROOT
+from harness import PATIENCE, ROOT, output_of
 
 
 @pytest.mark.long
@@ -17,9 +16,7 @@ def test_measures_and_finds_no_error(tmp_path):
     options = "--short --rounds 1 --seconds 0.2 --tasks 200 --tables requests,slow-disk --only get,create"
     words = [sys.executable, "bench/run.py", *options.split(), "--output", output]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    output_of = {"capture_output": True, "text": True, "timeout": 3 * PATIENCE}
-    done = subprocess.run(words, cwd=ROOT, env=environment, **output_of)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of(*words, cwd=ROOT, env=environment, timeout=3 * PATIENCE)
     lines = output.read_text().splitlines()
     first_column = [line.split()[1] for line in lines if line.startswith("| ")]
     assert [word for word in first_column if word.strip("-")] == ["operation", "get", "create", "a", "2"]

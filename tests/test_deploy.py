@@ -23,7 +23,7 @@ import click
 import pytest
 import requests
 import yaml
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, output_of, wait_until
 from nginx import NGINX, nginx
 from test_members import invite, token_of
 
@@ -140,10 +140,7 @@ def wrapper(tmp_path):
 
 def run(folder, *words, who="tasks"):
     environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "WHO": who}  # as cron sets it
-    options = {"capture_output": True, "text": True, "timeout": PATIENCE}
-    done = subprocess.run(words, cwd=folder, env=environment, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of(*words, cwd=folder, env=environment)
 
 
 @pytest.mark.long
@@ -198,8 +195,7 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instru
         environment |= {"PATH": os.environ["PATH"]}
         options = {"cwd": home, "env": environment}
         words = [*become, BIN / "flask", "--app", "app", "init"]
-        done = subprocess.run(words, capture_output=True, **options)
-        assert b"API key for programs" in done.stdout, done.stderr
+        assert "API key for programs" in output_of(*words, **options)
         with socket.create_server(("127.0.0.1", 0)) as listener, Path(folder, "log").open("w") as log:
             (command,) = (json.loads(rest) for word, rest in instructions if word == "CMD")
             words = [*become, BIN / command[0], "--bind", f"fd://{listener.fileno()}"]
@@ -288,7 +284,7 @@ def test_nginx_says_in_json_that_the_service_is_down(tmp_path):
 def caddy(folder, upstream, more="", below="", **variables):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    version = subprocess.run([CADDY, "version"], capture_output=True, text=True, check=True).stdout
+    version = output_of(CADDY, "version")
     config = text("Caddyfile")
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < (2, 6, 3):
         config = re.sub(r"# (buffer_|max_buffer)", r"\1", re.sub(r"\n\s*re\w+_buffers .*", "", config))
@@ -421,8 +417,7 @@ def test_a_person_whom_nginx_sends_to_sign_in_allows_a_program(entered, signs_in
     asked |= {"code_challenge_method": "S256", "code_challenge": "c" * 43}
     with nginx(tmp_path, entered, more=more) as site:
         page = browse(own=True, refusals=True, ignore_https_errors=True)
-        forged = {"Remote-Email": "owner@example.com"}
-        page.set_extra_http_headers(forged)
+        page.set_extra_http_headers({"Remote-Email": "owner@example.com"})
         page.goto(f"{site.base}/oauth/authorize?{urlencode(asked)}")
         page.get_by_text("Sign in first").wait_for()
         assert page.get_by_role("button", name="Allow").count() == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 from harness import PATIENCE, ROOT, ending
+from harness import output_of as run
 
 import settings
 
@@ -19,13 +20,6 @@ pytestmark = pytest.mark.long
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 FILES = ("*.py", "parts/*.*", "migrations/*.py", "static/*", "templates/*", "config.example.toml")
 ASK = "import os, requests; print(requests.get(os.environ['TASKS_URL'] + '/api/v1/health').text)"
-
-
-def run(*words, **options):
-    """Return a program's output; it has to succeed."""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 import requests
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, needs_curl, needs_node, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, needs_curl, needs_node, output_of, wait_until
 from packaging.specifiers import SpecifierSet
 
 import app
@@ -42,10 +42,7 @@ def block(language, containing, page=README):
 
 def run(session, folder):
     """Return the lines that a session prints, each a JSON value."""
-    command = ["bash", "-eu", "-c", session]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in output_of("bash", "-eu", "-c", session, cwd=folder).splitlines()]
 
 
 def resembles(shown, actual):
@@ -177,9 +174,8 @@ def test_the_internals_have_every_module_in_order_without_a_cycle_and_every_file
         assert len((ROOT / name).read_text().splitlines()) == pytest.approx(int(lines), rel=0.1), name
     for name, calls in re.findall(r"^\| `(parts/\w+\.py)` \| [^|]* \| (.*) \|$", modules, re.MULTILINE):
         for called in re.findall(r"`\w+\.(\w+)`", calls):
-            assert re.search(
-                rf"(?:\.|\b){called}(?: =|, |\.append|\.update|\[| \|=)", (ROOT / name).read_text()
-            ), (name, called)
+            extended = rf"(?:\.|\b){called}(?: =|, |\.append|\.update|\[| \|=)"
+            assert re.search(extended, (ROOT / name).read_text()), (name, called)
     imports = {}
     for name, text in told.items():
         code = (ROOT / name).read_text()
