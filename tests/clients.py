@@ -33,7 +33,9 @@ class Line:
         self.file = self.socket.makefile("rb")
 
     def send(self, method, path, headers, body=b"", key=OWNER_KEY):
+        """Send a request, and return the connection, whose `answer` may come next."""
         self.socket.sendall(head(method, f"/api/v1{path}", headers, key) + body)
+        return self
 
     def answer(self):
         """The status and the body of the next answer."""

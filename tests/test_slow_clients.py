@@ -105,8 +105,7 @@ def test_heads_that_stop_coming_do_not_hold_threads_for_ever(strict, connect):
     lines = [connect(strict) for _ in range(THREADS)]
     for number, line in enumerate(lines):
         if number % 2:  # the head that stops follows a request
-            line.send("GET", "/health", [])
-            assert line.answer()[0] == 200
+            assert line.send("GET", "/health", []).answer()[0] == 200
         line.socket.sendall(HEALTH)
     assert strict.client().get("/health").status_code == 200
     for line in lines:
@@ -138,8 +137,7 @@ def test_more_idle_connections_than_files_may_be_opened_end_no_worker(launch, co
     for number in range(2 * hard):
         line = connect(server)
         if number % 2:  # half of them are kept alive after a request
-            line.send("GET", "/health", [], key=None)
-            assert line.answer()[0] in (200, 503)  # for want of a file
+            assert line.send("GET", "/health", [], key=None).answer()[0] in (200, 503)  # for want of a file
     wait_until(lambda: server.client().get("/health").status_code == 200)
     assert server.children() == before
     assert server.stop() == 0
@@ -157,15 +155,13 @@ def test_the_connection_that_was_idle_longest_makes_room_for_a_new_one(launch, c
     for kind in order.split(", "):
         lines.append(connect(server))
         if kind == "kept alive":
-            lines[-1].send("GET", "/health", [], key=None)
-            assert lines[-1].answer()[0] == 200
+            assert lines[-1].send("GET", "/health", [], key=None).answer()[0] == 200
             assert is_served(server)  # by the one thread, which has put the connection among the idle ones
     first, second = lines
     while not says_something(first):
         assert not says_something(second)
         new = connect(server)
-        new.send("GET", "/health", [], key=None)
-        assert new.answer()[0] == 200  # room was made before that
+        assert new.send("GET", "/health", [], key=None).answer()[0] == 200  # room was made before that
     assert not says_something(second)
 
 

@@ -38,18 +38,15 @@ def test_no_body_may_come_in_chunks(line, task, headers):
     """As Cloudflare's tunnel and others send a POST without a body."""
     path, end = f"/tasks/{task['id']}", b"0\r\n\r\n"
     for method, below, status in (("POST", "/complete", 200), ("POST", "", 405), ("DELETE", "", 200)):
-        line.send(method, path + below, headers, end)
-        assert line.answer()[0] == status
+        assert line.send(method, path + below, headers, end).answer()[0] == status
     for rule in create_app().url_map.iter_rules():
         methods = (rule.methods or set()) - {"GET", "HEAD", "OPTIONS"}
         if not rule.rule.startswith(API) or rule.endpoint == "api.add_attachment":  # a file is a body
             continue
         path = re.sub("<[^>]*>", NOBODY, rule.rule).removeprefix(API)
         for method in methods:
-            line.send(method, path, [])
-            status, _ = line.answer()
-            line.send(method, path, headers, end)
-            assert line.answer()[0] == status, (method, path)
+            status, _ = line.send(method, path, []).answer()
+            assert line.send(method, path, headers, end).answer()[0] == status, (method, path)
     line.send("POST", "/tasks", CHUNKED[1:], b"2\r\n{}\r\n" + end)
     assert line.code() == (415, "unsupported_media_type")
 
@@ -65,8 +62,7 @@ def test_a_client_that_is_refused_early_gets_the_answer_and_can_go_on(line):
         for size in (max(100_000, (MIB + 1) * (status == 413)), 12 * MIB):  # a proxy sends as much at once
             line.send("POST", path, [*headers, f"Content-Length: {size}"], b"x" * size, key)
             assert line.answer()[0] == status
-            line.send("GET", "/health", [], key=None)
-            assert line.answer()[0] == 200
+            assert line.send("GET", "/health", [], key=None).answer()[0] == 200
 
 
 def test_a_huge_body_is_refused_by_its_declared_length_and_ends_the_connection(line, server):
@@ -104,8 +100,7 @@ def test_a_head_that_is_not_http_is_refused_and_nothing_done(server, task):
         *([line] for line in ("Transfer-Encoding: nonsense", "Bad Header: x", "X: a\x00b")),
     ):
         with closing(Line(server)) as line:
-            line.send("DELETE", f"/tasks/{task['id']}", [JSON, *headers], b"{}")
-            status, _ = line.answer()
+            status, _ = line.send("DELETE", f"/tasks/{task['id']}", [JSON, *headers], b"{}").answer()
         assert 400 <= status < 500 or status == 501, headers
         assert server.rows("SELECT 1 FROM task WHERE id = ?", task["id"]), headers
 
@@ -186,8 +181,7 @@ def test_a_head_that_cannot_be_read_is_answered_in_json(server):
 
 
 def test_control_characters_of_a_path_cannot_forge_a_line_of_the_log(server, line):
-    line.send("GET", "/x%0a2026-01-01%20forged%1b[31m", [])
-    assert line.code() == (404, "not_found")
+    assert line.send("GET", "/x%0a2026-01-01%20forged%1b[31m", []).code() == (404, "not_found")
     said = server.log.read_text()
     assert "%0A2026-01-01%20forged%1B" in said
     assert not re.search("^2026-01-01 forged", said, re.M)
