@@ -26,7 +26,7 @@ VALUES["task.search"] = (DAY,)  # which migration 0013 makes again
 VALUES |= {"task.status": STATUSES, "due_date": (None, DAY), "activity.entity": ("task", "comment", "member")}
 VALUES |= {"attachment.size": (9_000,), "endpoint.events": ("[]",), "stored_answer.data": ("{}",)}
 VALUES |= dict.fromkeys(("changes", "metadata", "headers"), ("{}",))
-VALUES |= dict.fromkeys(("removed_at", "revoked_at"), (None,))
+VALUES |= dict.fromkeys(("removed_at", "revoked_at", "project_ids"), (None,))
 
 
 def versions() -> list[str]:

@@ -187,8 +187,7 @@ def test_members_are_invited_and_listed_and_a_link_is_printed_for_who_has_joined
     stranger = made.start().client(None)
     for name in ("enrollment", "sign-in link"):
         token = re.fullmatch(f"{LINK}\n", says(made, "member", "link", " ANA@example.com"))[1]
-        client = made.client(stranger.make(f"/enroll/{token}")["api_key"])
-        assert client.read("/me")["key"]["name"] == name
+        assert made.client(stranger.make(f"/enroll/{token}")["api_key"]).read("/me")["key"]["name"] == name
     assert refusal(made, "member", "link", "b@example.com") == "Error: no member b@example.com\n"
     said = refusal(made, "member", "link", "owner@example.com", "--as", "ana@example.com")
     assert "only an owner manages the invitations of this owner" in said
@@ -359,8 +358,7 @@ def test_seed_fills_a_believable_workspace(made):
     assert [len(data[name]) for name in ("urgent_tasks", "recent_activity", "whiteboards")] == [10, 5, 10]
     clients = [row for row in owner.read("/members")["members"] if row["role"] == "client"]
     assert [len(row["project_ids"] or "every") for row in clients] == [5, 1]
-    meetings = owner.read("/meetings")["meetings"]
-    assert {meeting["when"] for meeting in meetings} == {"past", "upcoming"}
+    assert {meeting["when"] for meeting in owner.read("/meetings")["meetings"]} == {"past", "upcoming"}
 
 
 def test_seed_makes_another_workspace_for_another_seed(tmp_path):
