@@ -527,19 +527,13 @@ class InProcess(Session):
         path, _, query = asked.path_url.partition("?")
         body = asked.body or b""
         body = body.encode() if isinstance(body, str) else body
-        environ = {
-            "REQUEST_METHOD": asked.method,
-            "PATH_INFO": unquote(path, "latin-1"),
-            "QUERY_STRING": query,
-        }
+        environ = {"REQUEST_METHOD": asked.method, "PATH_INFO": unquote(path, "latin-1"), "SCRIPT_NAME": ""}
         environ |= {"SERVER_PROTOCOL": "HTTP/1.1", "REMOTE_ADDR": "127.0.0.1", "wsgi.input": io.BytesIO(body)}
-        environ |= {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "HTTP_HOST": urlsplit(asked.url).netloc}
+        environ |= {"HTTP_HOST": urlsplit(asked.url).netloc, "wsgi.url_scheme": "http", "QUERY_STRING": query}
         for name, value in asked.headers.items():
-            name = name.upper().replace("-", "_")
-            is_own = name in ("CONTENT_TYPE", "CONTENT_LENGTH")
-            environ[name if is_own else f"HTTP_{name}"] = (
-                value if isinstance(value, str) else value.decode("latin-1")
-            )
+            name, is_own = name.upper().replace("-", "_"), name.lower() in ("content-type", "content-length")
+            text = value if isinstance(value, str) else value.decode("latin-1")
+            environ[name if is_own else f"HTTP_{name}"] = text
         answered = []
         parts = self.server.app(environ, lambda *line: answered.append(line[:2]))
         (status, headers), content = answered[0], b"".join(parts)
@@ -778,24 +772,17 @@ class Receiver:
 
             def do_POST(self):
                 length = int(self.headers["Content-Length"])
-                body = self.rfile.read(length)
-                if len(body) < length:  # the sender was killed meanwhile
-                    self.close_connection = True
-                    return
-                call = Call(self.path, dict(self.headers), body)
-                if receiver.httpd is not self.server:  # it went down, and this connection with it
-                    self.close_connection = True
-                    return
-                receiver.calls.put(call)
-                status = receiver.answer(call)
+                call, status = Call(self.path, dict(self.headers), self.rfile.read(length)), None
+                # Unless the sender was killed meanwhile, or the receiver went down.
+                if len(call.body) == length and receiver.httpd is self.server:
+                    receiver.calls.put(call)
+                    status = receiver.answer(call)
                 if status is None:
                     self.close_connection = True
                     return
-                headers = {"Content-Length": "0"}
-                if isinstance(status, tuple):
-                    status, headers = status[0], headers | status[1]
+                status, headers = status if isinstance(status, tuple) else (status, {})
                 self.send_response(status)
-                for name, text in headers.items():
+                for name, text in ({"Content-Length": "0"} | headers).items():
                     self.send_header(name, text)
                 self.end_headers()
 

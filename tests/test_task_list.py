@@ -15,7 +15,7 @@ NEEDS_SOCKET = False
 
 @pytest.fixture(scope="module")
 def listing(launch_here_module):
-    """A server of our own with a few projects, of which the last is archived, and their tasks as shown."""
+    """A server with a few projects (the last one is archived), and their tasks as the API shows them."""
     owner = launch_here_module().client()
     projects = [owner.make_project(name=f"Project {number}") for number in range(3)]
     me = owner.member["id"]

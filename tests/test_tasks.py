@@ -109,10 +109,8 @@ def test_a_precondition_that_would_be_ignored_is_refused(owner, task):
     path, nothing = f"/tasks/{task['id']}", f"/tasks/{NOBODY}"
     for method, place, name, body in (
         ("PATCH", "/tasks/batch", "If-Match", {"tasks": [task["id"]], "changes": {"title": "x"}}),
-        *(
-            ("POST", f"{path}/copy", "If-Match", {}),
-            ("POST", f"{path}/comments", "If-Match", {"content": "x"}),
-        ),
+        ("POST", f"{path}/copy", "If-Match", {}),
+        ("POST", f"{path}/comments", "If-Match", {"content": "x"}),
         ("PATCH", f"/projects/{task['project_id']}", "If-Match", {"name": "x"}),
         *(("PATCH", nothing, "If-None-Match", {}), ("DELETE", nothing, "If-None-Match", None)),
     ):

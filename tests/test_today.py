@@ -47,10 +47,6 @@ def snooze(client, task, until):
     return client.data(client.post("/inbox/snooze", {"task_id": task["id"], "until": until}))
 
 
-def unread_count(client):
-    return client.read("/inbox")["unread"]
-
-
 def test_a_question_waits_for_whom_it_asks_until_it_is_answered(ada, bo, project):
     first, second = (bo.make_task(project, title=title) for title in ("First", "Second"))
     for task in (first, second):
@@ -84,10 +80,9 @@ def test_today_lists_the_assignee_s_tasks_due_today(ada, bo, project):
     now = datetime.now(UTC)
     mine = {"assignee_id": ada.member["id"]}
     days = {"Late": now - timedelta(days=400), "Today": now, "Later": now + timedelta(days=2)}
-    tasks = {
-        title: ada.make_task(project, title=title, due_date=f"{day:%Y-%m-%d}", **mine)
-        for title, day in reversed(days.items())
-    }
+    tasks = {}
+    for title, day in reversed(days.items()):
+        tasks[title] = ada.make_task(project, title=title, due_date=f"{day:%Y-%m-%d}", **mine)
     assert titles(ada, "due") == ["Late", "Today"]
     change(ada, tasks["Today"], status="review")  # where it waits for somebody else
     change(ada, tasks["Late"], assignee_id=bo.member["id"])
@@ -102,8 +97,7 @@ def test_the_meetings_that_have_not_ended_today_are_listed(ada, bo):
 
     def meet(title, starts_at, ends_at=None):
         times = {"starts_at": starts_at.isoformat(), "ends_at": ends_at and ends_at.isoformat()}
-        body = {"title": title, "participant_ids": [ada.member["id"]]} | times
-        bo.make("/meetings", body)
+        bo.make("/meetings", {"title": title, "participant_ids": [ada.member["id"]]} | times)
 
     meet("Over", now - timedelta(days=2), now - timedelta(days=1))
     meet("Under way", now - timedelta(hours=1), now + timedelta(hours=1))
@@ -133,18 +127,19 @@ def test_a_snoozed_task_is_left_out_until_the_time_or_the_undo(ada, bo, project,
         change(bo, task, status="review")
     else:
         comment(bo, task, "Well, @Ada Today?", question=kind == "questions")
-    before = unread_count(ada)
+    before = ada.read("/inbox")["unread"]
     assert kind in titles(ada, kind)
     snoozed = snooze(ada, task, TOMORROW)
     assert snoozed["task_id"] == task["id"]
     assert kind not in titles(ada, kind)
-    assert unread_count(ada) == before - (kind != "due")
-    (notice,) = [one for one in ada.read("/inbox")["notices"] if one["task"]["id"] == task["id"]]
+    inbox = ada.read("/inbox")
+    assert inbox["unread"] == before - (kind != "due")
+    (notice,) = [one for one in inbox["notices"] if one["task"]["id"] == task["id"]]
     assert notice["snoozed_until"] == snoozed["snoozed_until"]
     ada.data(ada.post("/inbox/read", {"until": notice["id"]}))  # what is put off stays unread
     assert snooze(ada, task, None) == {"task_id": task["id"], "snoozed_until": None}
     assert kind in titles(ada, kind)
-    assert unread_count(ada) == (kind != "due")
+    assert ada.read("/inbox")["unread"] == (kind != "due")
     change(ada, task, status="todo" if kind == "reviews" else "done")
 
 
@@ -189,8 +184,8 @@ def test_an_archived_project_waits_for_nobody_and_its_mentions_stay(ada, bo, pro
 
 
 def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
-    wrong = [({"task_id": task["id"]}, "until"), ({"task_id": NOBODY, "until": TOMORROW}, "task_id")]
-    for body, field in wrong:
+    wrong = {"until": {"task_id": task["id"]}, "task_id": {"task_id": NOBODY, "until": TOMORROW}}
+    for field, body in wrong.items():
         fault(ada.post("/inbox/snooze", body), 422, "validation_error", field)
     snooze(ada, task, None)
     assert task["id"] not in ada.get("/inbox").text
