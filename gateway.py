@@ -16,19 +16,10 @@ from marshmallow import RAISE, Schema, ValidationError, fields, missing, validat
 from peewee import SQL, ForeignKeyField, IntegerField, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
+import database
 import schemas
 import strictjson
-from database import (
-    DATABASE_ERRORS,
-    ChoiceField,
-    EncodedJSONField,
-    Row,
-    Sequenced,
-    deletion_of_some,
-    placeholder,
-    statement,
-    to_json,
-)
+from database import ChoiceField, EncodedJSONField, Row, Sequenced, deletion_of_some, placeholder, statement
 from errors import BadBody, Conflict, TooLarge, TooSlow, Unavailable
 from limits import RateLimit, Slots
 from models import write
@@ -189,7 +180,7 @@ def _act(route: Route, request: Request) -> Outcome:
     try:
         with write():
             return action.function(route, **fields)
-    except (Unavailable, Conflict, *DATABASE_ERRORS):
+    except (Unavailable, Conflict, *database.DATABASE_ERRORS):
         log.exception("gateway route %s: 503: %s was not written", route.id, name)
         return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
 
@@ -208,7 +199,7 @@ def _respond(route: Route, request: Request, outcome: Outcome) -> Iterable[bytes
     body: Row = {"ok": outcome.status < 400, "routeId": route.id}
     if outcome.status >= 400:
         body |= {"code": outcome.code, "error": outcome.error}
-    content = to_json(body | {"result": outcome.result})
+    content = database.to_json(body | {"result": outcome.result})
     response = Response(content, outcome.status, outcome.headers, "application/json; charset=utf-8")
     return response(request.environ, request.start)
 

@@ -25,24 +25,8 @@ from peewee import (
     fn,
 )
 
-from database import (
-    Base,
-    ChoiceField,
-    EncodedJSONField,
-    Identified,
-    JSONField,
-    Row,
-    columns,
-    db,
-    deletion_of_some,
-    digest,
-    fold,
-    joined,
-    placeholder,
-    rowid,
-    statement,
-    to_json,
-)
+import database
+from database import Base, ChoiceField, Row, columns, deletion_of_some, digest, placeholder, rowid, statement
 from errors import Conflict, Forbidden, Gone, Invalid, NotFound, either, not_found
 from times import epoch_ms, new_id, now, wire_time
 
@@ -107,7 +91,7 @@ def only_owner(transaction: Transaction, what: str) -> None:
 
 def profile(table: Any, key: str) -> list:
     """Return the columns of a joined member's profile, as one object under `key`."""
-    return joined(table, key, *PROFILE)
+    return database.joined(table, key, *PROFILE)
 
 
 def via() -> Any:
@@ -117,7 +101,7 @@ def via() -> Any:
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
     """Return the rows in the order of a column, without regard to case and accents."""
-    return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
+    return sorted(rows, key=lambda row: (database.fold(row[name]), row["id"]))
 
 
 def differences(stored: Row, fields: Row) -> Row:
@@ -169,7 +153,7 @@ class NoPart:
         return []
 
 
-class Entity(Identified):
+class Entity(database.Identified):
     """A table whose rows the API shows."""
 
     NOUN: ClassVar[str]
@@ -241,7 +225,7 @@ class Member(Entity):
     mail_at = TextField(constraints=[SQL("DEFAULT ''")])  # no digest is sent before
     mailed_until = TextField(constraints=[SQL("DEFAULT ''")])  # the newest notice that was in a digest
     mail_error = TextField(null=True)  # when the last mail was refused, and why; null if it was accepted
-    project_ids = JSONField(null=True)  # the only projects that a client sees; null for all
+    project_ids = database.JSONField(null=True)  # the only projects that a client sees; null for all
     projects_since = TextField(null=True)  # when `project_ids` changed last
 
     NOUN, TITLE = "member", "full_name"
@@ -278,7 +262,7 @@ class Member(Entity):
         ids = fields.get("project_ids")
         if role != "client" and ids is not None:
             raise Invalid(("project_ids", f"must be null: a member with the role {role} sees all projects"))
-        existing = {row[0] for row in db.read("SELECT id FROM project", {})} if ids else ()
+        existing = {row[0] for row in database.db.read("SELECT id FROM project", {})} if ids else ()
         if wrong := [index for index, id in enumerate(ids or []) if id not in existing]:
             raise Invalid(*((f"project_ids.{index}", "no such project") for index in wrong))
         return fields if role == "client" else fields | {"project_ids": None}
@@ -783,8 +767,8 @@ class StoredAnswer(Base):
     idempotency_key = TextField()
     request = TextField()  # a digest of path and body
     status = IntegerField()
-    headers = JSONField()
-    data = EncodedJSONField()
+    headers = database.JSONField()
+    data = database.EncodedJSONField()
     created_at = TextField(index=True)
 
     DAY = 86400.0  # seconds
@@ -816,7 +800,7 @@ _SEEN_CHANGES = f"""CASE WHEN JSON_EXTRACT(changes, '$.project_id[0]') NOT IN se
     ELSE JSON_REPLACE(changes, {_seen("blocked_by")}, {_seen("blocks")}) END"""
 
 
-class Activity(Identified):
+class Activity(database.Identified):
     """A row for each change, stored in the transaction of the change."""
 
     actor = ForeignKeyField(Member, index=False)
@@ -825,7 +809,7 @@ class Activity(Identified):
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, or the comment's task; it may be deleted by now
     title = TextField()
-    changes = EncodedJSONField()
+    changes = database.EncodedJSONField()
     request_id = TextField()
     created_at = TextField()
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
@@ -889,7 +873,7 @@ class Activity(Identified):
     @staticmethod
     def _shortened(value: Any) -> Any:
         """Return the value, or only its length as JSON if that is more than `MAX_CHANGE` bytes."""
-        length = len(to_json(value))
+        length = len(database.to_json(value))
         return value if length <= MAX_CHANGE else {"omitted_bytes": length}
 
     @statement

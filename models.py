@@ -27,23 +27,8 @@ from peewee import (
 )
 from playhouse.sqlite_ext import AutoIncrementField
 
-from database import (
-    Base,
-    ChoiceField,
-    EncodedJSONField,
-    JSONField,
-    Row,
-    Statement,
-    caseless,
-    columns,
-    db,
-    fold,
-    joined,
-    json_object,
-    placeholder,
-    rowid,
-    statement,
-)
+import database
+from database import Base, ChoiceField, Row, Statement, columns, db, fold, placeholder, rowid, statement
 from errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, not_found
 from members import (
     ADMINS,
@@ -322,7 +307,7 @@ class Milestone(Resource):
     @classmethod
     def select_shown(cls) -> Query:
         every = fn.COUNT(SQL("*"))
-        counts = json_object({"total": every, "done": every.filter(~Task.is_open)})
+        counts = database.json_object({"total": every, "done": every.filter(~Task.is_open)})
         stats = Task.select(counts).where(Task.milestone == cls.id)
         return cls.select().select_extend(fn.JSON(stats).alias("stats"))
 
@@ -355,14 +340,14 @@ class Task(Entity):
     start_date = TextField(null=True)
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
-    labels = JSONField(constraints=[SQL("DEFAULT '[]'")])
+    labels = database.JSONField(constraints=[SQL("DEFAULT '[]'")])
     label_keys = TextField(constraints=[SQL("DEFAULT ''")])  # caseless labels between unit separators
-    metadata = EncodedJSONField()
+    metadata = database.EncodedJSONField()
     external_id = TextField(null=True)  # the id in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
     due_told = TextField(null=True)  # the due date for which the last notice of reason `due` was sent
     question_id = TextField(null=True)  # the comment that waits for an answer
-    checks = JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
+    checks = database.JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
     repeat = TextField(null=True)  # the rule for the task that follows when this one is done
     repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
     repeats = IntegerField(null=True)  # the number of the task that this one followed
@@ -497,8 +482,8 @@ class Task(Entity):
                 cls.comment_count(),
                 next_number.alias("next_number"),
                 fn.EXISTS(attachments).alias("attachments"),
-                *joined(Project, "project", "id", "name", "status", "owner_id"),
-                *joined(Milestone, "milestone", "id", "title", "due_date"),
+                *database.joined(Project, "project", "id", "name", "status", "owner_id"),
+                *database.joined(Milestone, "milestone", "id", "title", "due_date"),
                 *profile(assignee, "assignee"),
                 *profile(creator, "creator"),
             )
@@ -669,7 +654,7 @@ class Task(Entity):
         if "description" in changed:
             derived["checks"] = checkboxes(task["description"])
         if "labels" in changed:
-            keys = map(caseless, task["labels"])
+            keys = map(database.caseless, task["labels"])
             derived["label_keys"] = "\x1f".join(["", *keys, ""]) if task["labels"] else ""
         return derived
 
@@ -803,7 +788,7 @@ class Comment(PartOfTask):
     created_at = TextField()
     edited_at = TextField(null=True)
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
-    mentions = JSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
+    mentions = database.JSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
     search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
     NOUN, PRIVATE = "comment", ("content",)  # which may be taken back

@@ -25,17 +25,8 @@ from typing import Any, ClassVar
 
 from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
-from database import (
-    ChoiceField,
-    EncodedJSONField,
-    JSONField,
-    Row,
-    Sequenced,
-    columns,
-    deletion_of_some,
-    placeholder,
-    statement,
-)
+import database
+from database import ChoiceField, EncodedJSONField, Row, columns, deletion_of_some, placeholder, statement
 from members import Entity, Transaction, differences, sorted_by
 from times import now
 
@@ -99,7 +90,7 @@ class Webhook(Entity):
 
     name = TextField(unique=True)
     url = TextField()
-    events = JSONField()
+    events = database.JSONField()
     state = ChoiceField(WEBHOOK_STATES)
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
@@ -248,7 +239,7 @@ class Webhook(Entity):
         return reason
 
 
-class Event(Sequenced):
+class Event(database.Sequenced):
     """An event, as the bytes that are signed and sent. `seq` rises with the commits and is never reused."""
 
     name = TextField()
