@@ -28,23 +28,10 @@ from peewee import (
 from playhouse.sqlite_ext import AutoIncrementField
 
 import database
+import members
 from database import Base, ChoiceField, Row, Statement, columns, db, fold, placeholder, rowid, statement
 from errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, not_found
-from members import (
-    ADMINS,
-    Activity,
-    ApiKey,
-    Entity,
-    Invitation,
-    Member,
-    NoPart,
-    Transaction,
-    check_references,
-    differences,
-    profile,
-    sorted_by,
-    via,
-)
+from members import ADMINS, ApiKey, Entity, Member, NoPart, Transaction, differences, profile, sorted_by, via
 from times import follow_clock, new_request_id, now
 
 STATUSES = ("todo", "in_progress", "review", "done")
@@ -79,7 +66,7 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
     `Database.writing`.
     """
     with db.writing(**waiting):
-        if newest := Activity.newest.value():
+        if newest := members.Activity.newest.value():
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())
         if newest and transaction.new_id() < newest:  # the clock was more than a day ahead
@@ -98,7 +85,7 @@ def redating() -> list[Statement]:
     is before the creation of the first member, the clock itself is wrong: nothing changes.
     """
     is_right = Member.select(fn.MIN(Member.created_at)) < placeholder("now")
-    past: list[Any] = [Task.updated_at, Member.projects_since, Member.mail_at, Invitation.mail_at]
+    past: list[Any] = [Task.updated_at, Member.projects_since, Member.mail_at, members.Invitation.mail_at]
     past += [ApiKey.signed_in_at, ApiKey.created_at]
     updates = [(column, column.model.update({column: placeholder("now")})) for column in past]
     return [Statement(update.where(column > placeholder("now"), is_right)) for column, update in updates]
@@ -124,7 +111,7 @@ class Resource(Entity):
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
         """Add a row and return it; an import also passes `id` and `created_at`. Raises `Invalid`."""
-        check_references(cls, fields)
+        members.check_references(cls, fields)
         cls.check(fields)
         row = {"id": transaction.new_id(), "created_at": transaction.at} | fields | cls.stamp(transaction)
         cls.insert_row.run(**row)
@@ -137,7 +124,7 @@ class Resource(Entity):
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
             new = {name: fields[name] for name in changes if name in fields}
-            check_references(cls, new)
+            members.check_references(cls, new)
             cls.check(stored | fields)
             cls.set_columns(id, **new | cls.stamp(transaction))
             cls.record(transaction, "updated", stored | fields, changes)
@@ -402,7 +389,7 @@ class Task(Entity):
         """Return the id of the task with this number. Raises `NotFound`, which says who deleted it."""
         if id := cls.by_number.value(number=number):
             return id
-        gone = Activity.deletion_of.one(number=number, most=1)
+        gone = members.Activity.deletion_of.one(number=number, most=1)
         by = f": it was deleted by {gone['actor']['full_name']} at {gone['created_at'][:16]}Z" if gone else ""
         raise NotFound(cls.NOUN + by)
 
@@ -509,7 +496,7 @@ class Task(Entity):
         """
         cls._check_done(transaction, fields.get("status", "todo"))
         given = fields | {"created_by": None}  # a task that repeats keeps a creator who was removed
-        check_references(cls, given, partial(cls._misplaced, fields["project_id"]))
+        members.check_references(cls, given, partial(cls._misplaced, fields["project_id"]))
         cls._check_external_id(fields)
         row = cls.new_row(transaction, **fields)
         cls._check_dates({}, row)
@@ -594,7 +581,9 @@ class Task(Entity):
             ended = ["claimed_until"] + ["question_id"] * (status == "done")
             changes |= differences(stored, {name: None for name in ended if name not in sent})
         columns |= {name: new for name, (_, new) in changes.items() if name != "blocked_by"}
-        check_references(cls, sent if is_moved else columns, partial(cls._misplaced, planned["project_id"]))
+        members.check_references(
+            cls, sent if is_moved else columns, partial(cls._misplaced, planned["project_id"])
+        )
         cls._check_dates(stored, columns | {"repeat": planned["repeat"]})
         cls._check_external_id(columns)
         columns |= cls.derived(planned, changes.keys())
@@ -846,13 +835,13 @@ class Comment(PartOfTask):
         involved = {row["author_id"] for row in cls.authors.all(task_id=task_id)}
         involved |= {task["assignee_id"], task["created_by"]}
         Task.notices.acted(transaction, task_id)
-        for reason, members in (
+        for reason, ids in (
             ("answered", answered),
             ("question", asked),
             ("mentioned", mentioned - asked - answered),
             ("commented", involved - mentioned - asked - answered),
         ):
-            Task.notices.notify(transaction, task, reason, *members, comment_id=comment["id"])
+            Task.notices.notify(transaction, task, reason, *ids, comment_id=comment["id"])
         return comment, task, changes
 
     @classmethod
