@@ -128,18 +128,16 @@ def test_serves_the_routes_of_the_gateway(core):
 def test_any_part_can_be_left_out(tmp_path):
     """Without a part, and those that need it, the rest starts, and no request is a 500."""
     script = [sys.executable, ROOT / "tests" / "left_out.py", tmp_path]
-    run = subprocess.run(
-        script, env=os.environ | {"TASKS_CONFIG": os.devnull}, capture_output=True, text=True
-    )
+    environment = os.environ | {"TASKS_CONFIG": os.devnull}
+    run = subprocess.run(script, env=environment, capture_output=True, text=True)
     wrong = [line for line in run.stdout.splitlines() if line.startswith("without")]
     assert (wrong, run.returncode) == ([], 0), run.stdout + run.stderr
     assert run.stdout.count("POST /api/v1/projects 201") == len(PARTS)
 
 
 def test_the_line_of_a_part_names_the_parts_that_it_imports():
-    lines = re.findall(
-        r'^    "(\w+)",  # [^;\n]*(?:; needs (.*))?$', (ROOT / "app.py").read_text(), re.MULTILINE
-    )
+    app = (ROOT / "app.py").read_text()
+    lines = re.findall(r'^    "(\w+)",  # [^;\n]*(?:; needs (.*))?$', app, re.MULTILINE)
     named = {part: {*re.findall(r"(?!and\b)\b\w+", needs)} for part, needs in lines}
     assert tuple(named) == PARTS
     files = {file.stem: file.read_text() for file in (ROOT / "parts").glob("*.py")}

@@ -8,6 +8,8 @@ from functools import partial
 import pytest
 from harness import at_once, document, wait_until
 
+from gateway import prune_flows
+
 NEEDS_SOCKET = False
 
 CONFIG = """
@@ -415,9 +417,9 @@ def test_json_that_is_no_action_or_cannot_be_kept_is_refused_and_any_other_is_ke
 # Retention
 
 
-def test_flows_that_ended_or_were_idle_for_long_are_deleted(launch):
+def test_flows_that_ended_or_were_idle_for_long_are_deleted(launch_here, launch):
     """Idle flows, without news, are deleted only if a setting says so."""
-    server = launch(config=CONFIG)
+    server = launch_here(config=CONFIG)
     call = Caller(server)
     ended = [call.mutate(call.flow(), "finish_flow")["flowId"] for _ in range(2)]
     idle, heard_of, young = [call.flow() for _ in range(3)]
@@ -433,12 +435,9 @@ def test_flows_that_ended_or_were_idle_for_long_are_deleted(launch):
     def ids():
         return {row["id"] for row in server.rows("SELECT id FROM flow")}
 
-    server.stop()
-    server.start()
-    wait_until(lambda: ended[0] not in ids())
+    prune_flows()
     kept = {heard_of["flowId"], young["flowId"], ended[1]}
     assert ids() == kept | {idle["flowId"]}
-    server.stop()
     launch(folder=server.folder, config=CONFIG + "idleDays = 30")
     wait_until(lambda: idle["flowId"] not in ids())
     assert ids() == kept
