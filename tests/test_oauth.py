@@ -52,12 +52,6 @@ def asking(client_id, base_url):
     return asked | {"resource": f"{base_url}/mcp", "scope": "agent"}
 
 
-def form_of(query, code):
-    """The form with which the program gets its key."""
-    form = {name: query[name] for name in ("client_id", "redirect_uri", "resource")}
-    return form | {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER}
-
-
 class Caller(Client):
     """Calls the application in this process."""
 
@@ -104,7 +98,8 @@ class Caller(Client):
         said = {name: values[0] for name, values in parse_qs(said).items()}
         assert said == {"code": said["code"], "state": "a b&c", "iss": self.base_url}
         assert place == query["redirect_uri"]
-        return form_of(query, said["code"])
+        form = {name: query[name] for name in ("client_id", "redirect_uri", "resource")}
+        return form | {"grant_type": "authorization_code", "code": said["code"], "code_verifier": VERIFIER}
 
     def connect(self, query, key=OWNER_KEY, **fields):
         """Return a new key for a program."""
@@ -537,9 +532,8 @@ def test_the_key_works_at_the_tools_alone_and_does_what_its_scope_allows(caller,
     assert caller.call(agent, "get_task", task_id=number).startswith("stopped")
     assert caller.call(reader, "get_task", task_id=number).startswith("{")
     keys = [key for key in caller.api("GET", "/keys")["keys"] if key["prefix"].startswith("tmc_")]
-    assert [(key["scope"], key["name"]) for key in keys] == [
-        (s, "A <b>program</b>") for s in ("read", "agent")
-    ]
+    named = [(scope, "A <b>program</b>") for scope in ("read", "agent")]
+    assert [(key["scope"], key["name"]) for key in keys] == named
     assert all(key["last_used_at"] and key["expires_at"] for key in keys)
 
 

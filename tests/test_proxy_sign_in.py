@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from harness import PATIENCE, fault
-from test_members import invite, join_with, removed, token_of
+from test_members import invite, removed
 from test_session import browser, grown_old
 
 SETTINGS = {"TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
@@ -22,12 +22,8 @@ def entered(launch_module):
 @pytest.fixture(scope="module")
 def member(entered):
     """An active member, Ana."""
-    joined(entered, "mark@example.com")
-    return entered.client().data(joined(entered, "Ana.Lima@example.com"), 201)["member"]
-
-
-def joined(server, email):
-    return join_with(server, token_of(invite(server.client(), email)))
+    entered.join(email="mark@example.com")
+    return entered.join(email="Ana.Lima@example.com").member
 
 
 def ask(server, *lines, source="127.0.0.2", method="GET", path="/", encoding="utf-8"):
@@ -69,7 +65,7 @@ def test_the_member_whom_the_proxy_names_gets_a_session(entered, member, said):
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_proxy_names_a_person_of_an_international_address(entered, member, encoding):
     email = f"jörg.{encoding}@bücher.example"
-    joined(entered, email)
+    entered.join(email=email)
     for said in (email, email.upper().replace("BÜCHER", "xn--bcher-kva")):
         answer = ask(entered, f"Remote-Email: {said}", encoding=encoding)
         me = browser(entered, f"tasks_session_8000={key_of(answer)}")("GET", "/me").json()["data"]
@@ -110,7 +106,7 @@ def test_loading_the_page_again_renews_the_sign_in(entered, member):
 def test_a_stranger_is_told_whom_to_ask(entered, member):
     owner = entered.client()
     invite(owner, "invited@example.com")
-    owner.data(removed(owner, owner.data(joined(entered, "gone@example.com"), 201)["member"]))
+    owner.data(removed(owner, entered.join(email="gone@example.com").member))
     for said in (
         *("invited@example.com", "gone@example.com"),
         *("nobody@example.com", "ana.lima", "%", "ana.limä@example.com", "ana.lıma@example.com"),
@@ -169,17 +165,6 @@ def test_only_opening_the_page_signs_in(entered, member):
         is_public = method != "POST" and path not in ("/api/v1/me", "/metrics")
         assert answer.startswith("HTTP/1.1 200" if is_public else "HTTP/1.1 4")
     assert len(sessions(entered, member)) == before
-
-
-def test_a_link_on_another_site_starts_no_second_session(entered, member):
-    """The strict cookie does not come with it, so that each link in a mail would make a session more."""
-    before = len(sessions(entered, member))
-    answer = ask(entered, SAID, "Sec-Fetch-Site: cross-site")
-    assert answer.startswith("HTTP/1.1 200")
-    assert "location.replace(" in answer
-    assert key_of(answer) is None
-    assert len(sessions(entered, member)) == before
-    assert key_of(ask(entered, SAID, "Sec-Fetch-Site: same-origin", path="/?1764000000000"))
 
 
 def test_links_of_another_site_lead_a_browser_to_where_they_say_and_to_one_session(launch, browse):
