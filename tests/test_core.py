@@ -158,9 +158,6 @@ def test_no_module_of_the_core_imports_a_part():
 
 def test_no_two_modules_define_the_same_name():
     files = [file for file in (*ROOT.glob("*.py"), *ROOT.glob("parts/*.py")) if "." not in file.stem]
-    names = [
-        name
-        for file in files
-        for name in {*re.findall(r"(?m)^(?:def |class )?([A-Za-z]\w*)\b(?=[(:]| [=:])", file.read_text())}
-    ]
+    defined = re.compile(r"(?m)^(?:def |class )?([A-Za-z]\w*)\b(?=[(:]| [=:])")
+    names = [name for file in files for name in {*defined.findall(file.read_text())}]
     assert {name for name in names if names.count(name) > 1} == {"log", "register"}

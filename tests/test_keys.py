@@ -74,7 +74,6 @@ def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner, join):
 
 
 def days(number):
-    """Return the time in `number` days."""
     return (datetime.now(UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 

@@ -102,7 +102,6 @@ class Caller(Client):
         return form | {"grant_type": "authorization_code", "code": said["code"], "code_verifier": VERIFIER}
 
     def connect(self, query, key=OWNER_KEY, **fields):
-        """Return a new key for a program."""
         return self.token(self.allow(query, key, **fields))["access_token"]
 
     def call(self, key, name=None, **arguments):
@@ -117,7 +116,6 @@ class Caller(Client):
         return self.call(key).status_code == 200
 
     def member(self, role="member", **fields):
-        """Return the key and the id of a new member."""
         body = {"email": f"{role}-{times.new_id()}@example.com", "full_name": f"A {role}", "role": role}
         link = self.api("POST", "/members/invite", body | fields)["enrollment_link"]
         made = self.api("POST", f"/enroll/{link.rpartition('/')[2]}", key=None)
@@ -200,7 +198,6 @@ def test_while_it_is_off_nothing_of_it_can_be_seen(serve):
 
 def test_no_other_request_runs_any_code_of_it(serve):
     def files(call):
-        """The files whose code runs meanwhile."""
         seen = set()
         sys.setprofile(lambda frame, *_: seen.add(frame.f_code.co_filename))
         try:
@@ -448,24 +445,22 @@ def test_a_person_who_has_only_a_program_is_asked_and_an_agent_is_not(caller):
 
 # Codes and keys ---------------------------------------------------------------------------------
 
-TOKENS = {  # by the error, the parameters and values that are refused
-    "invalid_grant": {
-        "code_verifier": ["w" * 50, "", CHALLENGE, VERIFIER + " "],
-        "redirect_uri": ["http://localhost:1/callback", CLAUDE],
-        "client_id": [""],
-        "code": ["", "é\x00"],
-    },
-    "invalid_target": {"resource": [EVIL]},
-    "invalid_request": {"grant_type": [""]},
-    "unsupported_grant_type": {"grant_type": ["refresh_token", "client_credentials", "password"]},
-}
+TOKENS = [  # a parameter, values that are refused, and the error
+    ("code_verifier", ["w" * 50, "", CHALLENGE, VERIFIER + " "], "invalid_grant"),
+    ("redirect_uri", ["http://localhost:1/callback", CLAUDE], "invalid_grant"),
+    ("client_id", [""], "invalid_grant"),
+    ("code", ["", "é\x00"], "invalid_grant"),
+    ("resource", [EVIL], "invalid_target"),
+    ("grant_type", [""], "invalid_request"),
+    ("grant_type", ["refresh_token", "client_credentials", "password"], "unsupported_grant_type"),
+]
 
 
 def test_a_code_gets_one_key_once_and_only_for_the_program_that_asked(caller):
     form, refused = caller.allow(caller.register()), partial(caller.refused, path="/oauth/token")
     other = caller.register(client_name="Other")["client_id"]
-    for error, changes in TOKENS.items():
-        for name, value in ((name, value) for name, values in changes.items() for value in values):
+    for name, values, error in TOKENS:
+        for value in values:
             refused(error, data=form | {name: value})
     for id in (other, form["client_id"] + "="):
         refused("invalid_grant", data=form | {"client_id": id})

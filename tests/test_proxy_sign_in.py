@@ -11,6 +11,7 @@ SETTINGS = {"TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email", "TASKS_SERVER__TRUST
 SETTINGS["TASKS_SERVER__SIGN_IN_NETWORKS"] = '["127.0.0.2/32"]'
 SETTINGS["TASKS_SERVER__SIGN_OUT_URL"] = "https://auth.example.com/logout"
 SAID = "Remote-Email: ana.lima@example.com"
+FORWARDED = ("X-Forwarded-For", "X-Real-IP", "Client-IP", "True-Client-IP")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,6 @@ def entered(launch_module):
 
 @pytest.fixture(scope="module")
 def member(entered):
-    """An active member, Ana."""
     entered.join(email="mark@example.com")
     return entered.join(email="Ana.Lima@example.com").member
 
@@ -127,10 +127,7 @@ def test_a_stranger_is_told_whom_to_ask(entered, member):
 def test_a_header_from_elsewhere_or_of_another_name_is_not_there(entered, member):
     for source, lines in (
         *(("127.0.0.1", [SAID]), ("127.0.0.3", ["Remote-Email: nobody@example.com"])),
-        *(
-            ("127.0.0.1", [SAID, f"{name}: 127.0.0.2"])
-            for name in ("X-Forwarded-For", "X-Real-IP", "Client-IP", "True-Client-IP")
-        ),
+        *(("127.0.0.1", [SAID, f"{name}: 127.0.0.2"]) for name in FORWARDED),
         ("127.0.0.1", [SAID, "Forwarded: for=127.0.0.2"]),
         *(("127.0.0.2", [f"{name}: ana.lima@example.com"]) for name in ("Remote_Email", "X-Remote-Email")),
         ("127.0.0.2", ["Remote-Email : ana.lima@example.com"]),

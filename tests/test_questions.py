@@ -4,7 +4,6 @@ import json
 
 import pytest
 from harness import fault, last_event
-from test_claims import claim, is_free, let_end
 from test_inbox import change, comment, emptied, inbox, unread
 from test_keys import make_key
 from test_members import invite
@@ -29,7 +28,6 @@ def task(ana, owner, bot):
 
 
 def ready(client, task):
-    """Whether the task is among those that are ready."""
     listed = client.read("/tasks", ready="true", project_id=task["project_id"])["tasks"]
     return [row["id"] for row in listed] == [task["id"]]
 
@@ -149,18 +147,6 @@ def test_a_question_may_answer_another_one_and_the_last_of_one_s_own_counts(owne
     comment(bot, task, "That one")
     assert question_of(owner, task) is None
     assert unread(ana) == ["answered"]
-
-
-def test_a_claim_may_end_meanwhile_and_who_claims_next_gets_question_and_answer(server, owner, bot, task):
-    claim(bot, task, 5)
-    use(bot, "add_comment", task_id=task["number"], content="Blue?", question=True)
-    let_end(server, task)
-    assert is_free(owner, task)
-    assert not ready(owner, task)
-    comment(owner, task, "Blue.")
-    assert ready(owner, task)
-    brief = use(bot, "claim_task", task_id=task["number"], minutes=5)
-    assert [said["text"] for said in brief["comments"]] == ["Blue?", "Blue."]
 
 
 def test_a_question_stays_unread_whatever_else_is_changed_until_it_is_answered(server, owner, ana, bot, task):

@@ -113,7 +113,6 @@ def people(server):
 
 
 def people_of(server):
-    """Clients by their roles."""
     return {"owner": server.client()} | {role: server.join(role) for role in ROLES if role != "owner"}
 
 

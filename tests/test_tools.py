@@ -61,7 +61,6 @@ def listed(client):
 
 
 def stored(client, id):
-    """The task as the API shows it."""
     return client.read(f"/tasks/{id}")
 
 
@@ -108,7 +107,6 @@ def test_every_definition_is_valid_and_true(owner):
 
 @pytest.fixture(scope="module")
 def reader(server, owner):
-    """The client of a key that only reads."""
     return server.client(owner.make("/keys", {"name": "r", "scope": "read"})["api_key"])
 
 
@@ -337,10 +335,8 @@ def test_sorted_tasks_keep_their_order_over_all_projects(launch_here):
     """Of one project and by default they are grouped: that is shorter."""
     owner = launch_here().client()
     site, app = owner.make_project(name="Site"), owner.make_project(name="App")
-    made = [
-        owner.make_task(project, title=priority, priority=priority)
-        for project, priority in ((app, "low"), (site, "high"), (app, "urgent"), (site, "low"))
-    ]
+    planned = ((app, "low"), (site, "high"), (app, "urgent"), (site, "low"))
+    made = [owner.make_task(project, title=priority, priority=priority) for project, priority in planned]
     low, high, urgent, last = made
     in_order = [line(urgent, "urgent", "todo urgent in App"), line(high, "high", "todo high in Site")]
     in_order += [line(last, "low", "todo low in Site"), line(low, "low", "todo low in App")]

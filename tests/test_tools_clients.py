@@ -39,7 +39,6 @@ async def connected(server, mode="auto", key=OWNER_KEY, **options):
 
 
 async def use(client, tool, **arguments):
-    """Return a tool's answer to the official client."""
     result = await client.call_tool(tool, arguments)
     (block,) = result.content
     assert not result.is_error, block.text
@@ -93,7 +92,6 @@ def test_the_official_client_is_told_that_its_key_is_wrong(server, mode):
 
 
 def parts_of(schema):
-    """The schema and those inside it."""
     yield schema
     for part in [*schema.get("properties", {}).values(), *filter(None, [schema.get("items")])]:
         yield from parts_of(part)
@@ -142,7 +140,6 @@ def test_google_s_library_converts_every_definition(server):
 
 
 def tokens(value):
-    """How many tokens a model reads for this JSON."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 warn of open_binary
         import bpe_openai  # which holds the vocabulary, and takes a second that few tests need spend
