@@ -272,7 +272,10 @@ CONTRAST = {"runOnly": ["color-contrast"]}
 RED = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
 
 
-def check_page(page):
+NARROW, DARK, WIDE = ("light", 320), ("dark", 320), ("dark", 1280)
+
+
+def check_page(page, screens=(NARROW, DARK, WIDE)):
     """On a narrow screen axe-core finds no fault, and no text that is hard to read if that is dark.
 
     Each button and field is at least 36 pixels high there, and nothing sticks out, nor on a wide one. If a
@@ -280,7 +283,7 @@ def check_page(page):
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.axe_script)
-    for scheme, width in (("light", 320), ("dark", 320), ("dark", 1280)):
+    for scheme, width in screens:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no colour is on its way
         page.set_viewport_size({"width": width, "height": 740})
         assert page.evaluate(RED) > 200 if scheme == "light" else page.evaluate(RED) < 50

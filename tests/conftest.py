@@ -16,11 +16,20 @@ from database import db  # noqa: E402
 from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ["clients", "board_page", "board_task", "board_views", "board_records", "mail", "retries"]
-LONGEST += ["board_order", "throwaway", "board_today", "waiting", "oauth", "slow_clients"]
+LONGEST = ["clients", "page", "board_page", "board_task", "board_order", "board_views", "docs_page"]
+LONGEST += [
+    "board_records",
+    "board_today",
+    "mail",
+    "retries",
+    "throwaway",
+    "waiting",
+    "oauth",
+    "slow_clients",
+]
 LONGEST += ["database", "board_phone", "commands", "deleted", "undo", "secrets", "listen", "deploy"]
 LONGEST += ["client_projects", "sweeper", "readme", "startup", "transfer", "serving", "formats"]
-LONGEST += ["changes", "docs_page", "bad_input", "config", "deliveries", "tools_clients", "docs"]
+LONGEST += ["changes", "bad_input", "config", "deliveries", "tools_clients", "docs"]
 LONGEST += ["backup", "repeat", "core", "tools_brief", "query_plans"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
@@ -54,6 +63,12 @@ def is_quick(item):
     if not getattr(item.module, "NEEDS_SOCKET", True):
         sockets -= {"server"}
     return not sockets and not item.get_closest_marker("skipif")
+
+
+def pytest_itemcollected(item):
+    """Only one file of `make test` needs a browser; CONTRIBUTING.md says why."""
+    if "browser" in item.fixturenames and item.path.stem != "test_page":
+        item.add_marker("long")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -161,6 +176,11 @@ def join(server):
 def bot(server):
     """An agent of that server."""
     return server.agent("Bot")
+
+
+@pytest.fixture
+def ana(join):
+    return join(full_name="Ana Lima")
 
 
 @pytest.fixture(scope="session")

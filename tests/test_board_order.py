@@ -3,17 +3,9 @@
 import re
 
 import board as ui
-import pytest
 from harness import wait_until
 from playwright.sync_api import expect
-
-
-def titles(page, status="To do"):
-    return ui.column(page, status).locator(".card .title")
-
-
-def announced(page):
-    return page.locator("p.skip[role=status]")
+from test_page import announced, titles
 
 
 def drag(page, title, onto, half):
@@ -69,7 +61,6 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys(board, owner, project
     assert listed() == order
 
 
-@pytest.mark.long
 def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     _, b, _ = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd"))
     ui.refresh(board, "Cyd")
@@ -81,7 +72,6 @@ def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
 
 
-@pytest.mark.long
 def test_a_card_stays_where_it_was_moved_when_a_load_ends_that_has_not_seen_that(board, owner, project):
     task = owner.make_task(project, title="Ada")
     ui.refresh(board, "Ada")
@@ -97,35 +87,6 @@ def test_a_card_stays_where_it_was_moved_when_a_load_ends_that_has_not_seen_that
 
 
 # Labels, another project, copies
-
-
-def test_labels_are_chosen_made_shown_and_filtered(board, owner, project):
-    owner.make_task(project, title="Known", labels=["bug"])
-    task = owner.make_task(project, title="Labelled", labels=["old"])
-    dialog = ui.opened(board, "Labelled")
-    ui.choice(dialog, "Labels").click()
-    expect(board.get_by_role("option", name="bug")).to_be_visible()
-    for typed in ("OLD", "BUG", "needs thought"):
-        ui.find(board, typed)
-    board.keyboard.press("Escape")
-    expect(ui.choice(dialog, "Labels")).to_have_text("bugneeds thought")
-    wait_until(lambda: ui.stored(owner, task)["labels"] == ["bug", "needs thought"])
-    ui.press(dialog, "Close")
-    expect(ui.card(board, "Labelled").locator(".label")).to_have_text(["bug", "needs thought"])
-    ui.pick(board, "Label", "needs thought")
-    expect(ui.card(board, "Known")).to_have_count(0)
-    assert "label=needs" in board.url
-    quick = ui.column(board, "To do").get_by_label("New task in To do")
-    quick.fill("Quick")
-    quick.press("Enter")
-    expect(ui.card(board, "Quick").locator(".label")).to_have_text(["needs thought"])
-    dialog = ui.new_task(board)
-    expect(ui.choice(dialog, "Labels")).to_have_text("needs thought")
-    ui.fill_in(dialog, {"Title": "Careful"}, "Create task")
-    expect(ui.card(board, "Careful").locator(".label")).to_have_text(["needs thought"])
-    ui.check_page(board)
-    ui.show(board, f"project={project['id']}&label=BUG")  # as somebody may write it
-    expect(titles(board)).to_have_text(["Known", "Labelled"])
 
 
 def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(board, owner, project, milestone):
@@ -269,7 +230,6 @@ def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_o
     expect(board.get_by_role("img", name="Selected")).to_have_count(0)
 
 
-@pytest.mark.long
 def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(board, owner, project):
     made = [owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot", "Eve", "Fay")]
     for task in made[4:]:
@@ -325,7 +285,6 @@ def test_without_a_keyboard_a_card_is_put_elsewhere_by_its_menu(board, owner, pr
         expect(titles(board)).to_have_text(order)
 
 
-@pytest.mark.long
 def test_of_several_none_is_changed_if_somebody_has_changed_one(board, owner, project, milestone):
     ada, bob = (owner.make_task(project, title=title) for title in ("Ada", "Bob"))
     ui.refresh(board, "Bob")
@@ -350,7 +309,6 @@ def test_of_several_none_is_changed_if_somebody_has_changed_one(board, owner, pr
     expect(ui.fault(board)).to_contain_text(refused)
 
 
-@pytest.mark.long
 def test_more_cards_than_one_request_may_change_are_changed_and_put_back_together(board, owner, project):
     for number in range(101):
         owner.make_task(project, title=f"Task {number}")

@@ -1,55 +1,13 @@
 """The page's lists of people, agents, meetings, notes, milestones and webhooks, and their forms."""
 
 import re
-from datetime import UTC, datetime, timedelta
-from urllib.parse import urlsplit
 
 import board as ui
-import pytest
-import requests
-from harness import OWNER_KEY, PATIENCE
+from harness import OWNER_KEY
 from playwright.sync_api import expect
 from test_brakes import give_back
-from test_tools import refused, use
-
-
-def open_form(page, button, name=None):
-    ui.press(page, button)
-    dialog = page.get_by_role("dialog", name=name or button, exact=True)
-    expect(dialog).to_be_visible()
-    return dialog
-
-
-def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server, join):
-    ida = join(full_name="Ida Ilves")
-    page = sign_in(address="#view=people")
-    fields = {"E-mail": "tom@example.com", "Name": "Tom Toll", "Role": "Client"}
-    ui.fill_in(open_form(page, "Invite"), fields)
-    first = ui.secret(page, "Invitation for Tom Toll")
-    again = open_form(page, "Invite")
-    again.get_by_label("E-mail").fill("TOM@example.com")
-    expect(again).to_contain_text("Already invited as Tom Toll, Client")
-    ui.press(again, "Cancel")
-    page.get_by_text("Other people’s keys and sessions").click()
-    expect(page.get_by_role("heading", name="Ida Ilves")).to_be_visible()
-    ui.press(page, "New link: Tom Toll")
-    expect(page.get_by_role("dialog", name="Invitation for Tom Toll")).to_contain_text("It works once, until")
-    ui.check_page(page)
-    second = ui.secret(page, "Invitation for Tom Toll")
-    nobody = server.client(None)
-    codes = [nobody.post(f"/enroll/{link.rpartition('/')[2]}").status_code for link in (first, second)]
-    assert codes == [410, 201]
-    form = open_form(page, "Edit: Ida Ilves", "Ida Ilves")
-    ui.fill_in(form, {"Role": "Admin", "Phone": "+351 1"}, "Save changes")
-    expect(ui.row(page, "Ida Ilves")).to_contain_text("Admin")
-    assert ida.read("/me")["member"]["phone_number"] == "+351 1"
-    ui.press(page, "Sign-in link: Ida Ilves")
-    assert "/enroll/" in ui.secret(page, "Sign-in link for Ida Ilves")
-    ui.drop(page, "Remove: Tom Toll")
-    expect(ui.row(page, "Tom Toll")).to_have_count(0)
-    ui.drop(page, "Remove: Ida Ilves")
-    expect(ui.row(page, "Ida Ilves")).to_have_count(0)
-    assert ida.get("/me").status_code == 401
+from test_page import open_form
+from test_tools import use
 
 
 def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
@@ -64,70 +22,6 @@ def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
     expect(page.get_by_role("dialog").get_by_label("Role")).to_have_count(0)
 
 
-def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign_in, join, server):
-    eva = join(full_name="Eva Eng")
-    page = sign_in(eva.key, "#view=account")
-    ui.fill_in(page.locator("main"), {"Name": "Eva Engel"}, "Save changes")
-    expect(page.get_by_role("button", name="You: Eva Engel")).to_be_visible()
-    expect(page.get_by_text("This browser")).to_have_count(1)
-    sessions = page.locator("section").filter(has=page.get_by_role("heading", name="Your sessions"))
-    expect(sessions.get_by_text("This browser")).to_have_count(1)
-    fields = {"Name": "CI", "Access": "read-only", "Expires": "2099-01-01"}
-    ui.fill_in(open_form(page, "New key for a program"), fields)
-    key = ui.secret(page, "The API key “CI”")
-    expect(ui.row(page, "CI")).to_contain_text("read-only")
-    expect(ui.row(page, "CI")).to_contain_text("until 1 Jan 2099")
-    assert key not in page.content()
-    program = server.client(key)
-    assert program.read("/me")["key"]["scope"] == "read"
-    ui.drop(page, "Revoke: CI")
-    expect(ui.row(page, "CI")).to_have_count(0)
-    assert program.get("/me").status_code == 401
-    ui.press(page, "Make a calendar link")
-    expect(ui.row(page, "Calendar link")).to_contain_text("shows a calendar")
-    path = urlsplit(page.get_by_label("Link for a calendar").input_value()).path
-    assert requests.get(server.base + path, timeout=PATIENCE).text.startswith("BEGIN:VCALENDAR")
-    ui.drop(page, "Revoke: Calendar link")
-    expect(ui.row(page, "Calendar link")).to_have_count(0)
-    assert requests.get(server.base + path, timeout=PATIENCE).status_code == 404
-
-
-def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
-    eva = join(full_name="Eva Eng")
-    page = sign_in(eva.key, "#view=meetings", locale="pt-BR", timezone_id="America/Sao_Paulo")
-    expect(page.get_by_text("No meetings yet.")).to_be_visible()
-    fields = {"Title": "Call", "Starts": "2098-12-31T22:30", "Ends": "2098-12-31T21:30"}
-    dialog = open_form(page, "New meeting")
-    ui.fill_in(dialog, fields | {"Place or link": "Room 7"})
-    expect(ui.message(dialog)).to_contain_text("Ends")
-    ui.fill_in(dialog, {"Ends": "2098-12-31T23:30"})
-    heading = page.get_by_role("heading", name="31 de dez. de 2098")  # as the browser writes dates
-    section = page.locator("section").filter(has=heading)
-    expect(heading).to_have_count(1)
-    expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
-    expect(ui.row(page, "Call")).to_contain_text("Room 7")
-    (meeting,) = eva.read("/meetings")["meetings"]
-    assert meeting["starts_at"] == "2099-01-01T01:30:00.000Z"
-    assert meeting["ends_at"] == "2099-01-01T02:30:00.000Z"
-    ui.fill_in(open_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
-    expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
-    long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
-    past = {"title": "Kick-off", "starts_at": long_ago, "description": "Bring *tea*."}
-    eva.make("/meetings", past)
-    ui.refresh(page)
-    expect(page.get_by_role("heading", name="Past")).to_be_visible()
-    ui.check_page(page)
-    ui.press(page, "Kick-off")  # which is read before it is changed
-    dialog = page.get_by_role("dialog", name="Kick-off")
-    expect(dialog.locator(".text em")).to_have_text("tea")
-    expect(dialog.get_by_label("Title")).to_have_count(0)
-    ui.press(dialog, "Edit")
-    expect(dialog.get_by_label("Title")).to_have_value("Kick-off")
-    ui.press(dialog, "Close")
-    ui.drop(page, "Delete: Call")
-    expect(ui.row(page, "Call")).to_have_count(0)
-
-
 def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
     owner.make("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}})
     page = sign_in(join("client").key, "#view=whiteboards")
@@ -137,105 +31,9 @@ def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
     expect(page.get_by_role("button", name=re.compile("New note|Edit|Delete"))).to_have_count(0)
 
 
-def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
-    content = {"text": "old", "shapes": [1]}
-    made = owner.make("/whiteboards", {"title": "Both", "content": content})
-    owner.make("/whiteboards", {"title": "Drawing", "content": {"shapes": [2]}})
-    page = sign_in(address="#view=whiteboards")
-    expect(ui.row(page, "Drawing")).to_be_visible()
-    ui.check_page(page)
-    ui.press(page, "Edit: Drawing")
-    dialog = page.get_by_role("dialog", name="Drawing")
-    expect(dialog.locator("pre")).to_contain_text('"shapes": ')
-    expect(dialog.get_by_role("button", name=re.compile("text"))).to_have_count(0)
-    ui.press(dialog, "Close")
-    ui.drop(page, "Delete: Drawing")
-    expect(ui.row(page, "Drawing")).to_have_count(0)
-    ui.fill_in(open_form(page, "New note"), {"Title": "Ideas", "Text": "- a film"})
-    ui.press(page, "Ideas")
-    expect(page.get_by_role("dialog", name="Ideas").get_by_role("listitem")).to_have_text("a film")
-    ui.press(page.get_by_role("dialog", name="Ideas"), "Close")
-    ui.press(page, "Both")
-    dialog = page.get_by_role("dialog", name="Both")
-    expect(dialog.locator(".text")).to_have_text("old")
-    ui.press(dialog, "Edit")
-    dialog.get_by_label("Text").fill("# new")
-    page.keyboard.press("Escape")
-    ui.press(page, "Edit: Both")
-    expect(dialog.get_by_label("Text")).to_have_value("# new")  # what was typed is kept
-    ui.press(dialog, "Save changes")
-    expect(dialog).not_to_be_visible()
-    ui.press(page, "Both")
-    expect(dialog.get_by_role("heading", name="new")).to_be_visible()
-    saved = owner.read(f"/whiteboards/{made['id']}")
-    assert saved["content"] == {"text": "# new", "shapes": [1]}
-
-
-def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
-    page = sign_in(address=f"#view=project&project={project['id']}")
-    ui.fill_in(open_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
-    expect(ui.row(page, "Beta")).to_contain_text("0 of 0 tasks done")
-    (milestone,) = owner.read(f"/projects/{project['id']}/milestones")["milestones"]
-    owner.make_task(project, title="Of it", milestone_id=milestone["id"])
-    owner.make_task(project, title="Another")
-    ui.refresh(page)
-    ui.check_page(page)
-    ui.row(page, "Beta").get_by_role("link", name="0 of 1 task done").click()
-    expect(page.locator(".card")).to_have_count(1)
-    expect(ui.card(page, "Of it")).to_be_visible()
-    expect(ui.choice(page, "Milestone")).to_have_text("Beta")
-    page.go_back()
-    ui.fill_in(open_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
-    ui.drop(page, "Delete: Gamma")
-    expect(page.get_by_text("No milestones yet.")).to_be_visible()
-
-
-def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, receiver):
-    receiver.answers = [500]
-    owner = hooked.client()
-    owner.make_task(owner.make_project())
-    receiver.next()
-    page = sign_in(base=hooked.base)
-    ui.press(page, "You: Olga Owner")
-    page.get_by_role("link", name="Webhooks").click()
-    expect(ui.row(page, "task.created to receiver")).to_contain_text("1 attempt")
-    ui.check_page(page)
-    ui.press(page, "Send again: task.created to receiver")
-    expect(ui.notice(page)).to_contain_text("Sent again: delivered.")
-    expect(page.get_by_text("No failed deliveries.")).to_be_visible()
-    ui.press(page, "Send a test: receiver")
-    expect(ui.notice(page).get_by_text("Test: delivered.")).to_be_visible()
-    ui.view(page, "People")
-    page.context.set_offline(True)
-    with page.expect_event("requestfailed", lambda request: request.url.endswith("/webhooks")):
-        ui.show(page, "view=webhooks")
-    expect(ui.fault(page)).to_contain_text("The server cannot be reached.")
-
-
 # Agents: what each one does, how they are stopped and connected, and what is stuck
 
 
-def test_admins_stop_all_agents_and_the_page_says_why(sign_in, server):
-    bot, page = server.agent("Bot of the stop"), sign_in(address="#view=people")
-    page.locator("summary", has_text="Stop all agents").click()
-    page.get_by_label("Reason").fill("The keys leaked")
-    ui.press(page, "Stop all agents")
-    band = page.get_by_role("status").filter(has_text="Olga Owner stopped all agents")
-    expect(band).to_contain_text("The keys leaked")
-    page.set_viewport_size({"width": 320, "height": 740})
-    expect(band).to_be_in_viewport(ratio=1)
-    ui.check_page(page)
-    assert "Olga Owner has stopped all agents: The keys leaked" in refused(bot, "get_context")
-    ui.view(page, "Activity")
-    expect(page.locator("main")).to_contain_text(re.compile("stopped all agents *The keys leaked"))
-    page.reload()
-    ui.press(page, "Let agents go on")
-    expect(page.locator("main")).to_contain_text("Olga Owner ended the stop of all agents")
-    expect(band).to_have_count(0)
-    assert use(bot, "get_context")["you"].startswith("Bot of the stop")
-
-
-@pytest.mark.long
 def test_members_see_the_stop_of_agents_and_only_their_own_agents_and_clients_none(
     sign_in, server, owner, join
 ):
@@ -281,7 +79,6 @@ def test_the_lines_that_connect_an_agent_are_ready_to_copy(sign_in, server):
     ui.check_page(page)
 
 
-@pytest.mark.long
 def test_the_lines_that_connect_an_agent_name_the_configured_address(sign_in, launch):
     base = "http://localhost:8000"  # not the address by which the test reaches it
     other = launch(TASKS_OAUTH__ENABLED="true", TASKS_SERVER__BASE_URL=base)
@@ -374,7 +171,6 @@ def test_the_page_of_such_a_client_has_its_projects_alone(sign_in, owner, join):
     expect(dialog.locator(".entry")).to_have_text([re.compile("created")])
 
 
-@pytest.mark.long
 def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owner, join):
     kept, lost = owner.make_project(name="Kept"), owner.make_project(name="Lost")
     client = join("client", full_name="Lea Less", project_ids=[kept["id"], lost["id"]])
@@ -388,7 +184,6 @@ def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owne
     expect(page.get_by_text("A task of Lost")).to_have_count(0)
 
 
-@pytest.mark.long
 def test_a_client_begins_with_the_board_unless_something_waits(sign_in, owner, join):
     shown = owner.make_project(name="Shown")
     task = owner.make_task(shown, title="Walk")

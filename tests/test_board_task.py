@@ -5,76 +5,17 @@ import time
 from base64 import b64decode
 
 import board as ui
-import pytest
 from harness import ROOT, add_old_comments, wait_until
 from playwright.sync_api import expect
 from test_attachments import attach
+from test_page import GIVE, history_of
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-MARKDOWN = "- one\n- **two**\n\n`code` [safe](https://example.com/) [unsafe](javascript:alert(1)) <b>raw</b>"
-
-# Drop or paste a file with these bytes, or with as many.
-GIVE = """(place, [kind, filename, content]) => {
-    const [data, Kind] = [new DataTransfer(), kind === "drop" ? DragEvent : ClipboardEvent];
-    const decoded = () => Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
-    const bytes = content > 0 ? new Uint8Array(content) : decoded();
-    data.items.add(new File([bytes], filename, { type: "image/png" }));
-    place.dispatchEvent(new Kind(kind, { bubbles: true, dataTransfer: data, clipboardData: data }));
-}"""
-
-
-def history_of(dialog):
-    dialog.get_by_text("History", exact=True).click()
-    return dialog.get_by_role("list", name="History")
-
+PIXEL = b64decode(PICTURE)
 
 # The opened task
 
 
-def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, owner, project, milestone):
-    task = owner.make_task(project, title="Before", description="Old")
-    dialog = ui.opened(board, "Before")
-    chosen = {"Status": "Review", "Priority": "Urgent", "Assignee": "Olga Owner", "Milestone": "M"}
-    for label, text in chosen.items():  # which need no button
-        ui.pick(dialog, label, text)
-    for label in ("Start date", "Due date"):
-        ui.pick(dialog, label, "2098-01-02")
-    wait_until(lambda: ui.stored(owner, task)["due_date"])
-    expect(ui.message(dialog)).to_have_text("Saved.")
-    version = ui.stored(owner, task)["version"]
-    ui.press(dialog, "Edit description")
-    for label, text in (("Title", " and after"), ("Description", "\nand new")):
-        dialog.get_by_label(label).press("Control+End")
-        dialog.get_by_label(label).press_sequentially(text)
-    ui.save(dialog, {})
-    dialog = board.get_by_role("dialog", name="Before and after")
-    expect(ui.message(dialog)).to_have_text("Saved.")
-    expect(dialog.locator(".text")).to_contain_text("and new")  # and is no longer edited
-    saved = ui.stored(owner, task)
-    assert (saved["title"], saved["description"]) == ("Before and after", "Old\nand new")
-    chosen = [saved[name] for name in ("status", "priority", "milestone_id")]
-    assert chosen == ["review", "urgent", milestone["id"]]
-    assert saved["start_date"][:10] == saved["due_date"][:10] == "2098-01-02"
-    assert saved["version"] == version + 1
-    history = history_of(dialog)
-    for text in ("moved to Review", "Priority: Medium → Urgent", "Title: Before → Before and after"):
-        expect(history.get_by_text(text)).to_be_visible()
-    expect(history).to_contain_text("created")
-    ui.pick(dialog, "Assignee", "Nobody")
-    ui.pick(dialog, "Due date", "None")
-    for text in ("Assignee: Olga Owner → none", "Due date: 2 Jan 2098 → none"):
-        expect(history).to_contain_text(text)
-    saved = ui.stored(owner, task)
-    assert (saved["due_date"], saved["assignee_id"], saved["title"]) == (None, None, "Before and after")
-    expect(history.get_by_role("listitem").last).to_contain_text("created")
-    expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
-    board.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(ui.link(board, "Before and after")).to_be_focused()
-    assert "task=" not in board.url
-
-
-@pytest.mark.long
 def test_a_long_history_is_shown_in_steps_and_all_comments_at_once(board, server, owner, project):
     task = owner.make_task(project, title="Step 0")
     for step in range(1, 30):
@@ -116,47 +57,6 @@ def test_a_wrong_field_is_named_and_stays_until_it_is_discarded(board, owner, pr
     expect(ui.message(dialog).last).to_have_text("Write a comment first.")
 
 
-def test_comments_are_added_changed_and_deleted(board, owner, join, project):
-    task = owner.make_task(project, title="Talk")
-    ana = join(full_name="Ana Lima")
-    ana.make(f"/tasks/{task['id']}/comments", {"content": "Mine, not yours"})
-    dialog = ui.opened(board, "Talk")
-    comments = dialog.get_by_role("list", name="Comments").get_by_role("listitem")
-    expect(comments).to_have_count(1)
-    expect(comments.get_by_role("button")).to_have_text(["Delete"])
-    ui.comment(dialog, "First\nline <b>two</b>")
-    expect(comments).to_have_count(2)
-    expect(comments.last).to_contain_text("line <b>two</b>")
-    expect(dialog.get_by_label("New comment")).to_have_value("")
-    dialog.get_by_label("New comment").fill("a draft")
-    comments.last.get_by_role("button", name="Edit").focus()
-    ana.make(f"/tasks/{task['id']}/comments", {"content": "Another"})
-    ui.refresh(board)
-    expect(comments).to_have_count(3)
-    expect(comments.nth(1).get_by_role("button", name="Edit")).to_be_focused()
-    ui.press(comments.nth(1), "Edit")
-    changed = dialog.get_by_label("Your comment, changed")
-    expect(changed).to_be_focused()
-    changed.fill(" ")
-    ui.press(dialog, "Save comment")
-    expect(ui.message(dialog)).to_have_text("Write a comment first.")
-    changed.fill("Second thoughts")
-    ui.press(dialog, "Save comment")
-    expect(comments.nth(1)).to_contain_text("Second thoughts")
-    expect(comments.nth(1)).to_contain_text("(edited)")
-    expect(dialog.get_by_label("New comment")).to_have_value("a draft")
-    ui.press(comments.nth(1), "Delete")
-    expect(comments).to_have_count(2)
-    expect(dialog.get_by_role("heading", name="Comments")).to_be_focused()
-    ui.press(ui.notice(board), "Undo")
-    expect(comments).to_have_count(3)
-    ui.drop(board, "Delete", comments.nth(1))
-    left = owner.read(f"/tasks/{task['id']}/comments")["comments"]
-    assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
-    expect(history_of(dialog)).to_contain_text("deleted a comment")
-
-
-@pytest.mark.long
 def test_in_an_opened_task_only_what_was_done_there_is_undone(board, owner, project):
     moved, talk = (owner.make_task(project, title=title) for title in ("Moved", "Talk"))
     owner.make(f"/tasks/{talk['id']}/comments", {"content": "Kept"})
@@ -176,7 +76,6 @@ def test_in_an_opened_task_only_what_was_done_there_is_undone(board, owner, proj
     expect(ui.card(board, "Moved", "To do")).to_be_visible()
 
 
-@pytest.mark.long
 def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
     task = owner.make_task(project, title="Talk")
     dialog = ui.opened(board, "Talk")
@@ -190,49 +89,6 @@ def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board,
     assert [comment["content"] for comment in sent] == ["First", "Second"]
 
 
-def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(board, owner, project):
-    title = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
-    task = owner.make_task(project, title=title, description=title)
-    owner.make(f"/tasks/{task['id']}/comments", {"content": title})
-    dialog = ui.opened(board, title)
-    expect(dialog.get_by_label("Title")).to_have_value(title)
-    expect(dialog.locator(".text").first).to_have_text(title)
-    expect(dialog.get_by_role("list", name="Comments")).to_contain_text(title)
-    assert board.locator("#workspace img, #workspace script").count() == 0
-    assert board.title().endswith(f"#{task['number']} {title} – {project['name']}")
-    name, content = "Grüße <1>.txt", bytes(range(256)) * 10
-    files = [{"name": each, "mimeType": "text/plain", "buffer": content} for each in (name, "other.txt")]
-    dialog.get_by_label("Attach files").set_input_files(files)
-    expect(dialog.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(2)
-    with board.expect_download() as download:
-        ui.press(dialog, name)
-    assert download.value.path().read_bytes() == content
-    assert download.value.suggested_filename.startswith("Grüße")
-    expect(dialog.get_by_label("Attach files")).to_have_value("")
-    dialog.get_by_label("New comment").evaluate(GIVE, ["drop", "film.mov", 11_000_000])
-    expect(ui.fault(board)).to_contain_text("film.mov was not attached. It is too large, with 11.0 MB.")
-    ui.drop(board, "Remove other.txt")
-    expect(dialog.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(1)
-    history = history_of(dialog)
-    expect(history).to_contain_text(f"attached {name}")
-    expect(history).to_contain_text("removed other.txt")
-
-
-def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
-    task = owner.make_task(project, title="Written", description=MARKDOWN)
-    owner.make(f"/tasks/{task['id']}/comments", {"content": MARKDOWN})
-    dialog = ui.opened(board, "Written")
-    expect(dialog.locator(".text")).to_have_count(2)
-    for text in dialog.locator(".text").all():
-        shown = {"listitem": ["one", "two"], "strong": "two", "code": "code", "link": "safe"}
-        for role, words in shown.items():
-            expect(text.get_by_role(role)).to_have_text(words)
-        expect(text.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
-        expect(text.get_by_role("link")).to_have_attribute("target", "_blank")
-        expect(text).to_contain_text("unsafe <b>raw</b>")
-
-
-@pytest.mark.long
 def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, project):
     hard = [
         ">" * 1200,
@@ -251,7 +107,6 @@ def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, p
     expect(dialog.locator(".comment .text")).to_have_text(hard)
 
 
-@pytest.mark.long
 def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(sign_in, owner, project):
     board = sign_in(address=f"#project={project['id']}", own=True)  # which counts
     document = (ROOT / "README.md").read_text() + "\n"
@@ -421,7 +276,6 @@ def test_a_task_is_deleted_with_what_was_typed_into_it(sign_in, owner, project):
     assert board.evaluate("Object.keys(sessionStorage)") == ["reader"]
 
 
-@pytest.mark.long
 def test_a_deletion_is_sent_when_the_page_is_left_and_taken_back_if_refused(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Going", "Staying"))
     for title in ("Going", "Staying"):
@@ -436,7 +290,6 @@ def test_a_deletion_is_sent_when_the_page_is_left_and_taken_back_if_refused(boar
     wait_until(lambda: owner.get(f"/tasks/{task['id']}").status_code == 404)
 
 
-@pytest.mark.long
 def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missing(board, owner, project):
     late, quick = (owner.make_task(project, title=title) for title in ("Late", "Quick"))
     owner.data(owner.patch(f"/tasks/{late['id']}", {"status": "review"}))
@@ -484,7 +337,6 @@ def test_a_task_has_a_number_and_says_what_blocks_it(board, owner, project):
     expect(ui.card(board, "Blocked").get_by_text("Blocked", exact=True)).to_have_count(2)
 
 
-@pytest.mark.long
 def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, server):
     task = owner.make_task(project, title="Sized")
     owner.make(f"/tasks/{task['id']}/comments", {"content": "Large"})
@@ -517,7 +369,6 @@ def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, 
 # With others
 
 
-@pytest.mark.long
 def test_what_someone_else_does_is_shown_and_what_is_typed_stays(sign_in, owner, project):
     board = sign_in(address=f"#project={project['id']}", own=True)  # whose clock stays
     task, other = (owner.make_task(project, title=title) for title in ("Shared", "Doomed"))
@@ -552,10 +403,8 @@ def test_what_someone_else_does_is_shown_and_what_is_typed_stays(sign_in, owner,
     expect(board.locator("#projects [aria-current=page]")).to_have_attribute("title", "0 of 2 done")
 
 
-@pytest.mark.long
-def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, join, project):
+def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, ana, project):
     task = owner.make_task(project, title="Ours", description="Old")
-    ana = join(full_name="Ana Lima")
     dialog = ui.opened(board, "Ours")
     for is_seen, priority in ((False, "urgent"), (True, "low")):
         mine, theirs = f"Mine, while hers is {priority}", f"Hers, and {priority}"
@@ -579,7 +428,6 @@ def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, j
         assert (saved["description"], saved["priority"]) == (mine, priority)
 
 
-@pytest.mark.long
 def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_meanwhile(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Contested", "Renamed"))
     ui.refresh(board, "Contested")
@@ -607,7 +455,6 @@ def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_mean
 # Without a network
 
 
-@pytest.mark.long
 def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board, owner, project):
     task = owner.make_task(project, title="Tunnel")
     dialog = ui.opened(board, "Tunnel")
@@ -637,7 +484,6 @@ def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board
     assert len(owner.read(f"/tasks/{task['id']}/comments")["comments"]) == 2
 
 
-@pytest.mark.long
 def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, project):
     owner.make_task(project, title="On the way")
     board.set_viewport_size({"width": 375, "height": 812})
@@ -653,7 +499,6 @@ def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, 
     expect(not_moved).to_be_visible()
 
 
-@pytest.mark.long
 def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     task = owner.make_task(project, title="Slow line")
     dialog = ui.opened(board, "Slow line")
@@ -738,11 +583,9 @@ def test_a_rule_is_chosen_in_words_and_what_follows_is_linked(board, owner, proj
 # Texts
 
 
-PIXEL = b64decode(PICTURE)
 TWO = "Two:\n\n- [ ] mine\n  1. [ ] hers\n\n```\n- [ ] code\n```\n"
 
 
-@pytest.mark.long
 def test_two_tick_at_once_and_neither_loses_it(board, owner, project):
     task = owner.make_task(project, title="Written", description=TWO)
     dialog = ui.opened(board, "Written")
@@ -760,7 +603,6 @@ def test_two_tick_at_once_and_neither_loses_it(board, owner, project):
     expect(ui.card(board, "Written")).to_contain_text("1/2")
 
 
-@pytest.mark.long
 def test_a_tick_that_is_refused_is_taken_back(board, owner, project):
     task = owner.make_task(project, title="Written", description="- [ ] this\n- [ ] that")
     dialog = ui.opened(board, "Written")

@@ -51,7 +51,6 @@ def invite(page, name, role):
     return link
 
 
-@pytest.mark.long
 def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prepared, enter):
     page = enter(prepared[1], "Sign in to")
     # The project and its milestone
