@@ -16,21 +16,12 @@ from database import db  # noqa: E402
 from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ["clients", "page", "board_page", "board_task", "board_order", "board_views", "docs_page"]
-LONGEST += [
-    "board_records",
-    "board_today",
-    "mail",
-    "retries",
-    "throwaway",
-    "waiting",
-    "oauth",
-    "slow_clients",
-]
-LONGEST += ["database", "board_phone", "commands", "deleted", "undo", "secrets", "listen", "deploy"]
-LONGEST += ["client_projects", "sweeper", "readme", "startup", "transfer", "serving", "formats"]
-LONGEST += ["changes", "bad_input", "config", "deliveries", "tools_clients", "docs"]
-LONGEST += ["backup", "repeat", "core", "tools_brief", "query_plans"]
+LONGEST = ["clients", "page", "board_task", "board_page", "board_screens", "board_order"]
+LONGEST += ["board_views", "board_records", "board_today", "docs_page", "mail", "retries", "throwaway"]
+LONGEST += ["waiting", "oauth", "slow_clients", "database", "board_phone", "commands", "deleted"]
+LONGEST += ["undo", "secrets", "listen", "deploy", "client_projects", "sweeper", "readme", "startup"]
+LONGEST += ["transfer", "serving", "formats", "changes", "bad_input", "config", "deliveries"]
+LONGEST += ["tools_clients", "docs", "backup", "repeat", "core", "tools_brief", "query_plans"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {
