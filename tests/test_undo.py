@@ -58,40 +58,28 @@ def everything(owner, projects):
 def test_a_run_is_undone_and_the_undo_is_undone(server, owner, project, join):
     key = server.client(make_key(owner, name="Robot")["api_key"])
     other, member = owner.make_project(), join()
-    long = "An old text. " * 200
-    fields = {
-        "description": long,
-        "labels": ["one"],
-        "metadata": {"n": 1.50, "long": "x" * 2000},
-        "priority": "high",
-    }
-    edited = owner.make_task(project, **fields, due_date="2030-01-01", assignee_id=member.member["id"])
+    fields = {"due_date": "2030-01-01", "assignee_id": member.member["id"], "labels": ["one"]}
+    fields |= {"metadata": {"n": 1.50, "long": "x" * 2000}, "priority": "high"}
+    edited = owner.make_task(project, **fields, description="An old text. " * 200)
     moved, removed, parted = (owner.make_task(project) for _ in range(3))
     owner.patch(f"/tasks/{edited['id']}/details", {"blocked_by": [removed["id"]]})
-    comment = owner.make(f"/tasks/{removed['id']}/comments", {"content": "Old."})
+    owner.make(f"/tasks/{removed['id']}/comments", {"content": "Old."})  # it comes and goes with its task
     second = owner.make(f"/tasks/{parted['id']}/comments", {"content": "Mine."})
     file = attach(owner, parted, b"old" * 1000)
     milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Launch"})
     owner.patch(f"/tasks/{parted['id']}/details", {"milestone_id": milestone["id"]})
-    note, meeting = (
-        owner.make("/whiteboards", {"title": "Plan"}),
-        owner.make("/meetings", {"title": "A", "starts_at": "2030-01-01"}),
-    )
+    note = owner.make("/whiteboards", {"title": "Plan"})
+    meeting = owner.make("/meetings", {"title": "A", "starts_at": "2030-01-01"})
     before, since = everything(owner, [project, other]), begun(owner)
 
     new = key.make_task(project, title="New")
     key.make(f"/tasks/{new['id']}/comments", {"content": "A remark."})
+    owner.patch(f"/tasks/{new['id']}/details", {"after": None})  # to move it by hand is no change
     key.patch(f"/tasks/{new['id']}/details", {"blocked_by": [moved["id"]]})
     made = key.make(f"/projects/{project['id']}/milestones", {"title": "Robot's"})
-    changes = {
-        "title": "Newer",
-        "description": "Short.",
-        "labels": [],
-        "metadata": {},
-        "priority": "low",
-        "due_date": None,
-    }
-    key.patch(f"/tasks/{edited['id']}/details", changes | {"milestone_id": made["id"], "assignee_id": None})
+    changes = {"title": "Newer", "description": "Short.", "labels": [], "metadata": {}, "priority": "low"}
+    changes |= {"due_date": None, "milestone_id": made["id"], "assignee_id": None}
+    key.patch(f"/tasks/{edited['id']}/details", changes)
     key.patch(f"/tasks/{edited['id']}", {"status": "in_progress"})
     key.patch(f"/tasks/{edited['id']}", {"status": "review", "title": "Newest"})
     key.make(f"/tasks/{edited['id']}/comments", {"content": "Is it?"})
@@ -122,14 +110,14 @@ def test_a_run_is_undone_and_the_undo_is_undone(server, owner, project, join):
     result = undo(owner, since, by=key)
     assert result == tried
     assert result["left"] == []
-    assert everything(owner, [project, other]) == before
     entry = owner.read(f"/tasks/{edited['id']}/activity")["activity"][0]
     assert entry["changes"]["undoes"] == [None, key.read("/me")["key"]["id"]]
-
-    assert undo(owner, again)["left"] == []
-    assert everything(owner, [project, other, inner]) == after
-    assert owner.read(f"/tasks/{edited['id']}")["title"] == "Newest"
-    assert comment  # it has come and gone with its task
+    for _ in range(2):
+        assert everything(owner, [project, other]) == before
+        assert undo(owner, again)["left"] == []
+        assert everything(owner, [project, other, inner]) == after
+        again = begun(owner)
+        undo(owner, since, by=key)
 
 
 def test_what_others_have_changed_since_is_left_with_the_reason(server, owner, project, join):
@@ -166,7 +154,6 @@ def test_what_others_have_changed_since_is_left_with_the_reason(server, owner, p
     assert [first[name] for name in ("title", "priority", "comment_count")] == ["Ada's", "medium", 0]
     assert [third[name] for name in ("title", "priority")] == ["Old 2", "medium"]
     fault(owner.get(f"/tasks/{alone['id']}"), 404, "not_found")
-    assert listed(owner)[0]["id"] in (alone["id"], comment["id"])
 
 
 def test_what_others_changed_between_two_changes_stays(owner, robot, join, project):
@@ -278,14 +265,10 @@ def test_a_second_undo_says_that_it_is_undone(owner, robot, project):
     assert undo(owner, since, by=robot)["left"] == []
     for result in (undo(owner, since, by=robot, dry_run=True), undo(owner, since, by=robot)):
         assert done(result) == []
-        assert sorted((one["entity_id"], *one["fields"], one["reason"]) for one in result["left"]) == sorted(
-            [
-                (old["id"], "description", "already undone"),
-                (old["id"], "title", "already undone"),
-                (new["id"], "already undone"),
-                (gone["id"], "already undone"),
-            ]
-        )
+        assert {one["reason"] for one in result["left"]} == {"already undone"}
+        left = sorted((one["entity_id"], *one["fields"]) for one in result["left"])
+        expected = [(old["id"], "description"), (old["id"], "title"), (gone["id"],), (new["id"],)]
+        assert left == sorted(expected)
 
 
 def test_an_undo_and_its_run_in_one_period_change_nothing(owner, project):
@@ -299,24 +282,6 @@ def test_an_undo_and_its_run_in_one_period_change_nothing(owner, project):
     assert done(result) == []
     assert {one["reason"] for one in result["left"]} == {"already undone"}
     assert whole(owner, task) == before
-
-
-def test_undo_redo_and_undo_again(owner, robot, project):
-    old, gone = owner.make_task(project, title="Old"), owner.make_task(project)
-    since = begun(owner)
-    new = robot.make_task(project, title="New")
-    robot.make(f"/tasks/{new['id']}/comments", {"content": "It is deleted with its task."})
-    owner.patch(f"/tasks/{new['id']}/details", {"after": None})  # to move it by hand is no change
-    robot.patch(f"/tasks/{old['id']}", {"title": "Changed"})
-    robot.delete(f"/tasks/{gone['id']}")
-    expected = [("task", "deleted"), ("task", "restored"), ("task", "updated", "title")]
-    for _ in range(2):
-        again = begun(owner)
-        assert done(undo(owner, since, by=robot)) == expected
-        fault(owner.get(f"/tasks/{new['id']}"), 404, "not_found")
-        assert done(undo(owner, again)) == expected
-        assert owner.read(f"/tasks/{new['id']}")["title"] == "New"
-        assert owner.read(f"/tasks/{old['id']}")["title"] == "Changed"
 
 
 def test_a_field_that_cannot_be_set_back_is_left_alone(owner, robot, join, project):
@@ -407,9 +372,8 @@ def test_what_others_need_is_left(owner, robot, join, project):
     needed = robot.make_task(project)
     new = robot.make_project(name="New")
     robot.make_task(new)
-    ada.patch(
-        f"/tasks/{theirs['id']}/details", {"milestone_id": milestone["id"], "blocked_by": [needed["id"]]}
-    )
+    needs = {"milestone_id": milestone["id"], "blocked_by": [needed["id"]]}
+    ada.patch(f"/tasks/{theirs['id']}/details", needs)
     ada.make_task(new, title="In it")
     before = owner.read(f"/tasks/{theirs['id']}")
     result = undo(owner, since, by=robot)
@@ -467,12 +431,6 @@ def test_receivers_and_followers_agree_after_an_undo(launch_here):
     assert ("comment", comment["id"]) in mirror.follow()
     new = [event["event"] for event in owner.read("/events", limit=100)["events"][len(seen) :]]
     assert sorted(new) == ["task.created", "task.deleted", "task.updated"]
-    shown = owner.read(f"/tasks/{old['id']}")
-    assert [shown[name] for name in ("status", "due_date", "assignee_id")] == [
-        "todo",
-        None,
-        owner.member["id"],
-    ]
 
 
 @pytest.mark.long
