@@ -127,11 +127,7 @@ def test_a_file_that_is_no_export_and_a_status_that_does_not_exist_are_refused(s
         ("planka", "", "it has no tasks as planka exports them"),
         ("vikunja", "[1]", "it has no tasks as vikunja exports them"),
         ("github", "title,state\nA,open\n", "it has no tasks as github exports them"),
-        (
-            "github",
-            '[{"number": 1, "assignees": 5, "milestone": 5}]',
-            "it has no tasks as github exports them",
-        ),
+        ("github", '[{"number":1,"assignees":5,"milestone":5}]', "it has no tasks as github exports them"),
     ):
         file = tmp_path / "export"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -232,10 +228,8 @@ def test_dates_are_read_as_people_and_programs_write_them():
     days = dict.fromkeys(("Oct 5 2026", "5 Oct 2026", "5. Okt. 2026"), "2026-10-05")
     days |= dict.fromkeys(("31.12.2026", "12/31/2026"), "2026-12-31")
     days |= dict.fromkeys(("2026-10-05 at 10:00", "2026-10-05T10:00:00.5"), "2026-10-05T10:00:00+00:00")
-    days |= {
-        "Oct 9 2026 10:00": "2026-10-09T10:00:00+00:00",
-        "2026-10-05T10:00-0700": "2026-10-05T10:00-0700",
-    }
+    days |= {"Oct 9 2026 10:00": "2026-10-09T10:00:00+00:00"}
+    days |= {"2026-10-05T10:00-0700": "2026-10-05T10:00-0700"}
     days |= {"05/Mar/26 15:04": "2026-03-05T15:04:00+00:00", "6/21/2025 16:14": "2025-06-21T16:14:00+00:00"}
     days |= {"05/Mar/26 12:04\u202fAM": "2026-03-05T00:04:00+00:00"}
     zones = ("Thu Mar 05 2026 15:04:00 GMT+0100 (CET)", "Thu, 5 Mar 2026 15:04 +0100", "2026-03-05 14:04Z")
@@ -293,10 +287,8 @@ def test_a_file_that_is_not_understood_is_refused_and_says_what_to_do(workspace)
         ("--from github", [[[ISSUE | {"body": "x" * 9999}]]], "it has no tasks as github exports them"),
         ("", EXPORTS / "trello.json", looks_like_trello),
         ("", board(), looks_like_trello),
-        *(
-            ("", EXPORTS / f"{name}.csv", f"left out; it looks like an export of {name}: add --from {name}")
-            for name in ("gitlab", "linear")
-        ),
+        ("", EXPORTS / "gitlab.csv", "left out; it looks like an export of gitlab: add --from gitlab"),
+        ("", EXPORTS / "linear.csv", "left out; it looks like an export of linear: add --from linear"),
         ("", "title,status\nA,Later\n", '--status "Their word=in_progress" says what another word means'),
         ("", "title,priority\nA,P1\n", '--priority "Their word=medium" says what another word means'),
         # Two rows with one id:
@@ -469,11 +461,8 @@ def test_odd_values_of_an_export_are_dropped_or_reported(server, tmp_path):
     lines = failed.stdout.splitlines()
     said = "task 8 (id 7): description: must not contain the character NUL"
     assert [line for line in lines if line.startswith("task")] == [said]
-    left_out = {
-        'due_date that cannot be read, kept in the description, such as "5"',
-        "the end of a long title",
-    }
-    left_out.add("title without a visible character")
+    left_out = {"the end of a long title", "title without a visible character"}
+    left_out.add('due_date that cannot be read, kept in the description, such as "5"')
     assert left_out <= {line.removeprefix("dropped: ").rpartition(" (")[0] for line in lines}
     assert failed.stderr == "Error: nothing is stored\n"
 

@@ -31,14 +31,13 @@ def test_several_tasks_are_changed_alike_each_with_its_own_events(server, owner,
     assert [event["name"] for event in events] == ["task.updated", "task.completed"] * 2 + ["task.updated"]
 
 
-def test_none_is_changed_where_one_cannot_be(owner, project, tasks):
+def test_none_is_changed_where_one_cannot_be(owner, project, tasks, milestone):
     numbers = [task["number"] for task in tasks]
     answer = change(owner, numbers, {"priority": "low"}, versions={str(numbers[1]): 7})
     error = fault(answer, 412, "precondition_failed")
     assert f"version is 1 (#{numbers[1]})" in error["message"]
     other = owner.make_project()
     moved = owner.data(owner.patch(f"/tasks/{tasks[2]['id']}/details", {"project_id": other["id"]}))
-    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "M"})
     answer = change(owner, numbers, {"milestone_id": milestone["id"]})
     fault(answer, 422, "validation_error", "tasks[2].milestone_id")
     for task in (*tasks[:2], moved):

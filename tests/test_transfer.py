@@ -395,7 +395,8 @@ def test_an_import_reports_what_it_drops(moved, tmp_path):
         assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {file}: ")
 
 
-SOON, SAID = now(600), {"content": "Soon"}
+SOON = now(600)
+LATE = {"content": "Soon", "edited_at": SOON}
 
 
 def test_a_wrong_field_is_named_with_its_line(server, tmp_path):
@@ -411,10 +412,7 @@ def test_a_wrong_field_is_named_with_its_line(server, tmp_path):
         ({"title": "x", "attachments": [{"id": "../x"}]}, "attachments.0.id: must be a UUID"),
         ({"title": "x", "created_at": None}, "created_at: must not be null"),
         ({"title": "x", "completed_at": SOON}, "completed_at: must not be in the future"),
-        (
-            {"title": "x", "comments": [SAID | {"edited_at": SOON}]},
-            "comments.0.edited_at: must not be in the",
-        ),
+        ({"title": "x", "comments": [LATE]}, "comments.0.edited_at: must not be in the future"),
         ({"kind": "milestone", "title": "x", "closed_at": SOON}, "closed_at: must not be in the future"),
         ({"title": "x", "blocked_by": [99999]}, "blocked_by.0: no such task"),
         ({"title": "x", "blocked_by": ["x"]}, "blocked_by.0: must be a task's number or id"),

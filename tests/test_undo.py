@@ -55,7 +55,7 @@ def everything(owner, projects):
     return shown
 
 
-def test_a_run_is_undone_and_the_undo_is_undone(server, owner, project, join):
+def test_a_run_is_undone_and_the_undo_is_undone(server, owner, project, join, milestone):
     key = server.client(make_key(owner, name="Robot")["api_key"])
     other, member = owner.make_project(), join()
     fields = {"due_date": "2030-01-01", "assignee_id": member.member["id"], "labels": ["one"]}
@@ -66,7 +66,6 @@ def test_a_run_is_undone_and_the_undo_is_undone(server, owner, project, join):
     owner.make(f"/tasks/{removed['id']}/comments", {"content": "Old."})  # it comes and goes with its task
     second = owner.make(f"/tasks/{parted['id']}/comments", {"content": "Mine."})
     file = attach(owner, parted, b"old" * 1000)
-    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Launch"})
     owner.patch(f"/tasks/{parted['id']}/details", {"milestone_id": milestone["id"]})
     note = owner.make("/whiteboards", {"title": "Plan"})
     meeting = owner.make("/meetings", {"title": "A", "starts_at": "2030-01-01"})
@@ -284,9 +283,8 @@ def test_an_undo_and_its_run_in_one_period_change_nothing(owner, project):
     assert whole(owner, task) == before
 
 
-def test_a_field_that_cannot_be_set_back_is_left_alone(owner, robot, join, project):
+def test_a_field_that_cannot_be_set_back_is_left_alone(owner, robot, join, project, milestone):
     leaver = join()
-    milestone = owner.make(f"/projects/{project['id']}/milestones", {"title": "Launch"})
     fields = {"assignee_id": leaver.member["id"], "milestone_id": milestone["id"]}
     task = owner.make_task(project, title="Old", description="Old", **fields)
     dated = owner.make_task(project, title="Old", due_date="2030-01-01", start_date="2029-12-01")
@@ -345,15 +343,11 @@ def test_keys_and_members_that_the_run_made_stay_and_are_named_first(owner, robo
     owner.patch(f"/tasks/{task['id']}", {"title": "Mine"})
     result = undo(owner, since, by=robot)
     stay = "members, roles, addresses, keys and links stay"
+    revoke = f"made the key Back door ({made['prefix']}…): revoke it, if nobody needs it"
     assert [(one["entity"], one["title"], one["fields"], one["reason"]) for one in result["left"]] == [
         ("member", "Eve", [], stay),
         ("member", member.member["full_name"], ["role"], stay),
-        (
-            "member",
-            owner.member["full_name"],
-            ["api_key"],
-            f"made the key Back door ({made['prefix']}…): revoke it, if nobody needs it",
-        ),
+        ("member", owner.member["full_name"], ["api_key"], revoke),
         ("task", "A task", [], f"changed since by {owner.member['full_name']}"),
     ]
     assert result["note"] == "Notifications, mail and events that were sent are not taken back."
