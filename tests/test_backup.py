@@ -52,7 +52,6 @@ def restore(server, copy):
 
 
 def refused(done, said):
-    """The command failed with one line."""
     code = done.returncode if hasattr(done, "returncode") else done.exit_code
     assert (code, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("Error: ")
@@ -87,8 +86,7 @@ def test_a_backup_of_an_older_version_is_upgraded_at_the_next_start(server, copy
         database.execute("DROP TABLE stored_answer")
         database.execute("DELETE FROM schema_migration WHERE name LIKE '0002%'")
     restore(server, copy)
-    client = server.start().client()
-    client.make("/projects", {"name": "x"}, headers={"Idempotency-Key": "k"})
+    server.start().client().make("/projects", {"name": "x"}, headers={"Idempotency-Key": "k"})
     assert server.database.with_name("tasks.db.before-0002_stored_answers").exists()
 
 

@@ -12,11 +12,9 @@ from test_session import browser, cookie_of, sign_in
 
 @pytest.fixture(scope="module")
 def clock(launch_module, tmp_path_factory, shared_receiver):
-    """A server whose system clock can be set."""
     set_clock, environment = settable_clock(tmp_path_factory.mktemp("clock"))
     first = partial(runpy.run_path, f"{environment['PYTHONPATH']}/sitecustomize.py")
-    hooks = [hook(shared_receiver)]
-    server = launch_module(first=first, hooks=hooks, TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
+    server = launch_module(first=first, hooks=[hook(shared_receiver)], TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
     server.set_clock = set_clock
     return server
 
@@ -114,10 +112,8 @@ def test_no_client_nor_session_depends_on_a_time_that_was_wrong(clock):
     clock.set_clock(0)
     owner = clock.client()
     projects = [owner.make_project()["id"] for _ in range(2)]
-    key = invoke(
-        clock, "member", "add", "Cleo", "--email", "c@example.com", "--role", "client"
-    ).stdout.strip()
-    client = clock.client(key)
+    words = "member add Cleo --email c@example.com --role client"
+    client = clock.client(invoke(clock, *words.split()).stdout.strip())
     clock.set_clock(86_400 * 365)
     owner.data(owner.patch(f"/members/{client.read('/me')['member']['id']}", {"project_ids": projects}))
     session = browser(clock, cookie_of(sign_in(clock)))

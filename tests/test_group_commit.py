@@ -27,7 +27,6 @@ FRAME = 24 + 4096  # bytes of a page in the log, with its header
 
 @pytest.fixture
 def owner(database):
-    """The owner of this process's own database."""
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)

@@ -28,8 +28,7 @@ def figures(server):
     assert answer.status_code == 200, answer.text
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     families = list(text_string_to_metric_families(answer.text))
-    names = {line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")}
-    assert names == TOLD
+    assert {line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")} == TOLD
     assert all(family.documentation and family.type != "unknown" for family in families)
     return {
         (sample.name.removeprefix("tasks_"), *sample.labels.values()): sample.value

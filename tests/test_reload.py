@@ -40,8 +40,7 @@ def reload(server, text):
 
 
 def workspace(server):
-    client = server.client()
-    return client.read("/context")["system"]["workspace_name"]
+    return server.client().read("/context")["system"]["workspace_name"]
 
 
 @pytest.mark.parametrize(("text", "words"), BAD.values(), ids=BAD)

@@ -41,7 +41,6 @@ def deliveries(client, **query):
 
 
 def webhooks(client):
-    """By name."""
     return {webhook["name"]: webhook for webhook in client.read("/webhooks")["webhooks"]}
 
 
@@ -268,8 +267,7 @@ def test_sigterm_leaves_what_it_cannot_finish_pending(launch, receiver):
     server, let_go, made = serve(launch, hook(receiver), **short), threading.Event(), []
     receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
     owner = server.client()
-    project = owner.make_project()
-    writer = threading.Thread(target=lambda: made.append(owner.make_task(project)))
+    writer = threading.Thread(target=lambda: made.append(owner.make_task(owner.make_project())))
     writer.start()
     receiver.next()
     assert server.stop() == 0
@@ -353,5 +351,4 @@ def test_an_event_does_not_overtake_what_a_request_had_no_time_to_send(launch, r
         owner.make_task(project)
     receiver.answer = lambda call: time.sleep(0.6) or 200  # so half of the budget is not left for the second
     owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
-    answer = owner.delete(f"/tasks/{task['id']}")
-    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    assert owner.delete(f"/tasks/{task['id']}").headers["x-webhook-deliveries"] == "delivered=0; pending=1"

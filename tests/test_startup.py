@@ -21,8 +21,7 @@ from store import lock_database
 
 def begin(server, port):
     """Start gunicorn on the server's database and this port, without a webhook."""
-    environment = server.environment | {"PORT": str(port), "TASKS_WEBHOOKS": "[]"}
-    return running(["gunicorn"], ROOT, environment)
+    return running(["gunicorn"], ROOT, server.environment | {"PORT": str(port), "TASKS_WEBHOOKS": "[]"})
 
 
 def test_a_server_that_is_refused_as_the_second_one_or_for_its_port_changes_no_webhook(launch):

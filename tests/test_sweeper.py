@@ -41,7 +41,7 @@ def held(new_receiver, let_go):
 
 
 def make_tasks(server, many):
-    """Return a function that deletes a project with `many` tasks, and their titles in order."""
+    """Make a project with `many` tasks. Return the path that deletes it, and their titles in order."""
     owner = server.client()
     project = owner.make_project()
     made = [owner.make_task(project, title=str(number))["title"] for number in range(many)]
@@ -94,8 +94,7 @@ def test_the_sweeper_does_not_overtake_the_request(launch, receiver):
     overtaken, numbers = threading.Event(), iter(range(100))
 
     def answer(call):
-        number = next(numbers)
-        if number == 2:
+        if next(numbers) == 2:
             overtaken.wait(1)  # ten beats of the sweeper
         elif int(call.event["data"]["task"]["title"]) >= webhooks.MOST_AT_ONCE:
             overtaken.set()
@@ -175,8 +174,7 @@ def test_simultaneous_writes_are_all_delivered_at_once(hooked, receiver):
     project = hooked.client().make_project()
 
     def work(client):
-        body = {"project_id": project["id"], "title": "A task"}
-        return [client.post("/tasks", body) for _ in range(10)]
+        return [client.post("/tasks", {"project_id": project["id"], "title": "A task"}) for _ in range(10)]
 
     answers = sum(at_once(*[partial(work, hooked.client()) for _ in range(3)]), [])
     assert {answer.status_code for answer in answers} <= {201, 503}  # where the disk is busy

@@ -65,8 +65,6 @@ def begin(tmp_path):
 
 @pytest.fixture
 def run(begin):
-    """Run the command to its end."""
-
     def run(*words, **settings):
         with begin(*words, **settings) as process:
             stdout, stderr = process.stdout.read(), process.stderr.read()
@@ -372,7 +370,6 @@ def test_there_are_keys_of_each_role_and_only_the_first_one_opens_these_paths(ow
 
 
 def test_a_seed_repeats_a_workspace_and_a_reset_its_baseline(begun_once, owner, begin, tmp_path):
-    """With the clock of then."""
     database, _ = begun_once
     own, settings = content(database), {"TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
     with begin("--seed", "7", "--today", "2026-01-05", **settings) as process:

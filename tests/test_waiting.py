@@ -50,7 +50,6 @@ class Wait:
 
 @pytest.fixture
 def begin(server):
-    """Begin requests that wait."""
     with ThreadPoolExecutor(limits.WAITS) as pool:
         yield lambda path, server=server, **query: Wait(pool, server, path, **query)
 
@@ -184,14 +183,11 @@ def test_a_key_that_is_revoked_meanwhile_counts_no_more(server, owner, begin):
     key = ada.key
     project = owner.make_project()
     since = datetime.now(UTC).isoformat()
-    waiting = (
-        begin("/events", key=key, since=since),
-        begin("/changes", key=key, after=end(server.client(key))),
-    )
+    events, changes = begin("/events", key=key, since=since), begin("/changes", key=key, after=end(ada))
     owner.data(owner.patch(f"/members/{of(ada)}", {"role": "client"}))
     owner.make_task(project)
-    fault(waiting[0].answer(), 403, "forbidden")
-    assert [change["kind"] for change in waiting[1].data()["changes"]] == ["task"]
+    fault(events.answer(), 403, "forbidden")
+    assert [change["kind"] for change in changes.data()["changes"]] == ["task"]
 
 
 def test_the_time_of_waiting_is_no_latency(server, owner, begin):

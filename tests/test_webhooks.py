@@ -218,8 +218,7 @@ ANSWERS = {
 
 def test_the_status_decides_whatever_else_an_answer_holds(launch_here, hostile):
     sent = {name: send(said) if isinstance(said, bytes) else said for name, (said, *_) in ANSWERS.items()}
-    entries = [hostile(name, behave)[1] for name, behave in sent.items()]
-    server = serve(launch_here, *entries)
+    server = serve(launch_here, *[hostile(name, behave)[1] for name, behave in sent.items()])
     owner = server.client()
     for _ in range(2):
         owner.make_task(owner.make_project())
