@@ -5,8 +5,6 @@ from functools import partial
 import pytest
 from harness import fault
 from test_inbox import comment, emptied, unread
-from test_session import browser, cookie_of
-from test_session import sign_in as start_session
 from test_tools import refused, stored, use
 
 NEEDS_SOCKET = False
@@ -62,20 +60,6 @@ def test_no_route_lets_an_agent_key_reopen_a_task(agent, owner, external):
     agent.data(agent.patch(f"/tasks/{task['id']}", {"metadata": {"commit": "4fa1"}}))
 
 
-def test_an_agent_key_does_the_rest_of_the_work(agent, owner, project):
-    task = agent.make_task(project, title="Found on the way")
-    path = f"/tasks/{task['id']}"
-    agent.make("/tasks/batch", {"tasks": [{"project_id": project["id"], "title": "x"}]})
-    agent.data(agent.put("/tasks/by-external-id/gate-1", {"project_id": project["id"], "title": "x"}), 201)
-    agent.data(agent.post(f"{path}/claim", {"minutes": 5}))
-    comment(agent, task, "Done so far")
-    agent.data(agent.request("POST", f"{path}/attachments", files={"file": ("log.txt", b"log")}), 201)
-    emptied(agent)
-    agent.data(agent.patch("/tasks/batch", {"tasks": [task["id"]], "changes": {"status": "in_progress"}}))
-    agent.data(agent.patch(f"{path}/details", {"status": "review", "priority": "low"}))
-    assert owner.data(owner.post(f"{path}/complete"))["status"] == "done"
-
-
 def test_an_agent_key_changes_only_its_own_comments(server, owner, task):
     bot = server.client(owner.make("/keys", {"name": "bot", "scope": "agent"})["api_key"])
     path = f"/tasks/{task['id']}/comments"
@@ -98,12 +82,3 @@ def test_complete_task_with_an_agent_key_moves_to_review(agent, join, owner):
     completed = use(ana, "complete_task", task_id=task["number"])
     assert use(agent, "complete_task", task_id=task["number"]) == completed
     assert REFUSAL in refused(agent, "update_task", task_id=task["number"], status="todo")
-
-
-def test_a_session_that_is_started_with_it_keeps_its_scope(server, agent, task):
-    page = browser(server, cookie_of(start_session(server, agent.key)))
-    for said, method, path, body in (
-        (REFUSAL, "PATCH", f"/tasks/{task['id']}", {"status": "done"}),
-        ("has scope agent", "POST", "/projects", {"name": "x"}),
-    ):
-        assert said in fault(page(method, path, json=body), 403, "forbidden")["message"]
