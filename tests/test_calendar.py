@@ -20,8 +20,7 @@ def link_of(client, status=201):
 
 
 def fetch(server, url, method="GET", **headers):
-    path = url.removeprefix("http://127.0.0.1:8000")
-    return server.call(method, path, headers=headers)
+    return server.call(method, url.removeprefix("http://127.0.0.1:8000"), headers=headers)
 
 
 def entries(server, url):

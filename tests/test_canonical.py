@@ -6,11 +6,13 @@ import json
 import subprocess
 
 import pytest
-from harness import needs_node
+from harness import PATIENT, hook, needs_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strictjson import canonical
+
+NEEDS_SOCKET = False
 
 REPARSE = """
 let rest = "";
@@ -49,8 +51,8 @@ EXAMPLES = [
 
 
 @needs_node
-def test_an_event_that_is_parsed_and_written_again_by_node_has_its_signature(hooked, receiver, stringify):
-    owner = hooked.client()
+def test_an_event_that_node_parses_and_writes_again_has_its_signature(launch_here, receiver, stringify):
+    owner = launch_here(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT).client()
     task = owner.make_task(owner.make_project(name="Ünï 🎉 \u2028"), title="L'été \u2029 🎉 <&>")
     owner.post(f"/tasks/{task['id']}/comments", {"content": 'tab\there \u2028 \x7f 👩‍👩‍👧\n"quoted\\"'})
     for example in EXAMPLES:

@@ -6,7 +6,7 @@ import re
 from itertools import chain
 
 import pytest
-from harness import EVERY_EVENT, NOBODY, ROOT, document
+from harness import EVERY_EVENT, NOBODY, PATIENT, ROOT, document, hook
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
@@ -228,15 +228,16 @@ def test_the_document_has_every_action_of_the_gateway(spec):
     assert set(intake["responses"]["404"]["content"]) == {"application/json", "text/plain"}
 
 
-def test_the_document_describes_every_event_as_it_arrives(hooked, receiver, spec):
-    owner = hooked.client()
+def test_the_document_describes_every_event_as_it_arrives(launch_here, receiver, spec):
+    server = launch_here(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)
+    owner = server.client()
     task = owner.make_task(owner.make_project())
     path = f"/tasks/{task['id']}"
     owner.patch(path, {"status": "review", "metadata": {"a": 1}})
     owner.post(f"{path}/comments", {"content": "x"})
     owner.post(f"{path}/complete")
     owner.delete(path)
-    hooked.join("client")
+    server.join("client")
     (webhook,) = owner.read("/webhooks")["webhooks"]
     owner.post(f"/webhooks/{webhook['id']}/test")
     arrived = set()

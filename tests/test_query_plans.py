@@ -236,9 +236,9 @@ def test_a_page_of_changes_reads_its_rows_in_their_order_and_no_others(plan):
         assert not [step for step in plan(made) if "TEMP B-TREE" in step or step.startswith("SCAN")]
 
 
-def test_the_newest_activity_is_found_at_once_also_in_a_table_that_was_small_at_the_start(launch):
+def test_the_newest_activity_is_found_at_once_also_in_a_table_that_was_small_at_the_start(launch_here):
     """Otherwise each write would read them all, until an hourly chore updates the statistics."""
-    server = launch()
+    server = launch_here()
     assert "activity" not in [row["tbl"] for row in server.rows("SELECT tbl FROM sqlite_stat1")]
     with closing(sqlite3.connect(server.database)) as database:
         steps = planned(database, Activity.newest)
