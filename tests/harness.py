@@ -150,10 +150,8 @@ class Session:
             content = received.read()
         except (OSError, HTTPException) as error:
             line.close()
-            slow = isinstance(error, TimeoutError)
-            raise (requests.ReadTimeout if slow else requests.ConnectionError)(
-                error, request=asked
-            ) from error
+            kind = requests.ReadTimeout if isinstance(error, TimeoutError) else requests.ConnectionError
+            raise kind(error, request=asked) from error
         self.free.append(line)
         return received.status, received.reason, received.getheaders(), content
 
@@ -322,15 +320,13 @@ def check_answer(answer):
         return
     body = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     meta = body["meta"]
-    assert set(meta) == {"timestamp", "version", "request_id"}
-    assert meta["version"] == "1.1"
+    assert meta == {"version": "1.1", "timestamp": meta["timestamp"], "request_id": meta["request_id"]}
     assert INSTANT.fullmatch(meta["timestamp"])
     assert re.fullmatch("req_[0-9a-f]{32}", meta["request_id"])
     assert answer.headers["X-Request-Id"] == meta["request_id"]
-    is_success = answer.status_code < 400
-    assert set(body) == {"success", "data" if is_success else "error", "meta"}
-    assert body["success"] is is_success
-    if is_success:
+    assert body["success"] is (answer.status_code < 400)
+    assert set(body) == {"success", "data" if body["success"] else "error", "meta"}
+    if body["success"]:
         assert isinstance(body["data"], dict)
     else:
         assert set(body["error"]) <= {"code", "message", "details"}
@@ -347,13 +343,10 @@ def fault(answer, status, code, *named):
     return error
 
 
-# Variables that the linker, the C library and Python read once.
-AT_START = ("GLIBC_", "LD_", "MALLOC_", "PYTHON")
-
-
 def read_at_start(environment):
-    """The variables that have no effect in a fork."""
-    return {name: text for name, text in environment.items() if name.startswith(AT_START)}
+    """The variables that have no effect in a fork: the linker, the C library and Python read them once."""
+    prefixes = ("GLIBC_", "LD_", "MALLOC_", "PYTHON")
+    return {name: text for name, text in environment.items() if name.startswith(prefixes)}
 
 
 @cache

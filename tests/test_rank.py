@@ -63,10 +63,10 @@ def test_a_place_is_a_new_version_and_no_activity_and_no_place_is_none(owner, ta
 
 def test_a_place_that_does_not_exist_is_refused(owner, task):
     path = f"/tasks/{task['id']}/details"
-    fault(owner.patch(path, {"after": NOBODY}), 422, "validation_error", "after")
+    wrong = [("after", {"after": NOBODY}), ("after", {"after": "first"})]
+    for field, place in (*wrong, ("before", {"after": None, "before": None})):
+        fault(owner.patch(path, place), 422, "validation_error", field)
     assert owner.data(owner.patch(path, {"before": task["number"]})) == task
-    fault(owner.patch(path, {"after": None, "before": None}), 422, "validation_error", "before")
-    fault(owner.patch(path, {"after": "first"}), 422, "validation_error", "after")
 
 
 def test_tasks_of_one_rank_can_be_parted(server, owner, tasks):

@@ -105,8 +105,7 @@ def test_a_task_is_made_in_and_moves_to_a_project_that_is_there_and_active_alone
     assert moved["assignee_id"] == claimed["assignee_id"]
     archived = owner.make_project()
     owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
-    for id in (NOBODY, archived["id"], None):
-        body = {"project_id": id}
+    for body in ({"project_id": id} for id in (NOBODY, archived["id"], None)):
         for answer in (owner.patch(path(task), body), owner.post("/tasks", body | {"title": "x"})):
             fault(answer, 422, "validation_error", "project_id")
 

@@ -51,7 +51,7 @@ def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
     assignee = join("client").member
     made = owner.make_task(project, milestone_id=milestone["id"], assignee_id=assignee["id"])
     for text in ("One", "Two"):
-        owner.post(f"/tasks/{made['id']}/comments", {"content": text})
+        owner.make(f"/tasks/{made['id']}/comments", {"content": text})
     attachment = owner.data(attach(owner, made), 201)
     answer = owner.get(f"/tasks/{made['id']}")
     of = {name: project[name] for name in ("id", "name", "status")} | {"owner_id": project["owner"]["id"]}
@@ -69,7 +69,6 @@ def test_an_update_changes_what_was_sent_and_nothing_else(owner, project, join, 
     body = {"title": "New", "status": "review", "assignee_id": assignee["id"], "metadata": {"b": [2]}}
     answer = owner.request(method, f"/tasks/{before['id']}", json=body)
     after = owner.data(answer)
-    assert after["version"] == 2
     assert answer.headers["ETag"] == '"2"'
     assert after["updated_at"] >= before["updated_at"]
     assert after == {**before, **body, "version": 2, "updated_at": after["updated_at"]}
