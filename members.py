@@ -11,19 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-from peewee import (
-    JOIN,
-    SQL,
-    Case,
-    CompositeKey,
-    Expression,
-    ForeignKeyField,
-    IntegerField,
-    Query,
-    Select,
-    TextField,
-    fn,
-)
+import peewee
+from peewee import JOIN, SQL, Case, CompositeKey, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
 import database
 from database import Base, ChoiceField, Row, columns, deletion_of_some, digest, placeholder, rowid, statement
@@ -484,7 +473,7 @@ class Invitation(Credential):
     mail_to: ClassVar[Any] = None  # where links are mailed: the function of the part `mail`
 
     @classmethod
-    def is_open(cls) -> Expression:
+    def is_open(cls) -> peewee.Expression:
         """Return the condition that the link can be used."""
         return cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
 

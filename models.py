@@ -10,21 +10,8 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
-from peewee import (
-    JOIN,
-    SQL,
-    BlobField,
-    Case,
-    CompositeKey,
-    Expression,
-    ForeignKeyField,
-    IntegerField,
-    Query,
-    Select,
-    Table,
-    TextField,
-    fn,
-)
+import peewee
+from peewee import JOIN, SQL, BlobField, Case, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 from playhouse.sqlite_ext import AutoIncrementField
 
 import database
@@ -269,7 +256,7 @@ class DueCount(Base):
     SEEN = Base.OF_PROJECT
 
     class Meta:
-        primary_key = CompositeKey("project", "due_date")
+        primary_key = peewee.CompositeKey("project", "due_date")
         without_rowid = True
 
     @classmethod
@@ -458,7 +445,7 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         assignee, creator, followers = Member.alias("assignee"), Member.alias("creator"), cls.alias()
         attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
-        every = Table("task", schema="main")  # whose index of `repeats` no view has
+        every = peewee.Table("task", schema="main")  # whose index of `repeats` no view has
         next_number = every.select(fn.MAX(followers.number)).where(every.c.repeats == cls.number)
         next_number = next_number.join(followers, on=(followers.number == every.c.number))
         return (
@@ -697,7 +684,7 @@ class Task(Entity):
         return task
 
     @classmethod
-    def _top(cls, condition: Expression, overdue: str, *order: Any) -> Query:
+    def _top(cls, condition: peewee.Expression, overdue: str, *order: Any) -> Query:
         first = cls.select(rowid(cls), SQL(overdue).alias("overdue")).where(condition).order_by(*order)
         return Select([first.limit(placeholder("most")).alias("first")], [SQL("*")])
 
