@@ -482,12 +482,10 @@ def test_the_connection_is_private_the_certificate_checked_no_password_in_clear(
     assert plain.credentials == []
 
 
-def test_the_page_shows_the_new_link_of_an_invited_person_whose_address_is_corrected(browse, server):
+def test_the_page_shows_the_new_link_of_an_invited_person_whose_address_is_corrected(sign_in, server):
     owner, wrong, right = server.client(), "wrong-one@example.com", "right-one@example.com"
     invitation = invite(owner, wrong, full_name="Zoe Wrong")
-    page = browse()
-    page.request.post(f"{server.base}/api/v1/session", data={"api_key": OWNER_KEY})
-    page.goto(f"{server.base}/#view=people")
+    page = sign_in(address="#view=people")
     page.get_by_role("button", name="Edit: Zoe Wrong").click()
     page.get_by_role("dialog").get_by_label("E-mail").fill(right)
     page.get_by_role("button", name="Save changes").click()

@@ -151,7 +151,7 @@ def test_a_tool_is_listed_for_those_who_may_call_its_operation():
         assert suits == may(TOOL_OF[name], role, scope), (name, role, scope)
 
 
-def test_the_page_offers_what_the_role_and_the_key_may_do(launch, browse):
+def test_the_page_offers_what_the_role_and_the_key_may_do(launch, sign_in):
     rights = """async () => {
         const { rights } = await import(new URL("workspace.js", document.scripts[0].src));
         return rights();
@@ -160,12 +160,7 @@ def test_the_page_offers_what_the_role_and_the_key_may_do(launch, browse):
     people = people_of(server)
     keys = {("owner", "read"): make_key(people["owner"], scope="read")["api_key"]}
     keys |= {(role, "write"): client.key for role, client in people.items()}
-    page = browse(refusals=True, own=True)
     for (role, scope), key in keys.items():
-        assert page.request.post(f"{server.base}/api/v1/session", data={"api_key": key}).ok
-        page.goto("about:blank")  # which no longer asks for what the next page waits for
-        with page.expect_response("**/changes?*"):  # as soon as all is shown
-            page.goto(f"{server.base}/")
-        shown = page.evaluate(rights)
+        shown = sign_in(key, base=server.base).evaluate(rights)
         for name, operation in RIGHTS.items():
             assert shown[name] == may(operation, role, scope), (name, role, scope)
