@@ -366,8 +366,8 @@ def test_seed_makes_another_workspace_for_another_seed(tmp_path):
         server = Server(tmp_path / name)
         says(server, "init")
         says(server, "seed", "--tasks", "60", "--seed", seed, "--today", "2026-01-05")
-        tasks = server.rows("SELECT title, status FROM task ORDER BY id")
-        return tasks + server.rows("SELECT content FROM comment ORDER BY id")
+        tasks = server.rows("SELECT title, status FROM task ORDER BY number")
+        return tasks + server.rows("SELECT content FROM comment ORDER BY content")
 
     assert seeded("first", 7) != seeded("other", 8)
 
