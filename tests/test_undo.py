@@ -213,10 +213,16 @@ def test_a_run_may_be_cut_by_its_end_and_has_at_most_a_thousand_changes(launch_h
     assert "x-webhook-deliveries" not in owner.post("/activity/undo", body | {"dry_run": True}).headers
     assert done(undo(owner, since, until=until)) == [("task", "updated", "title")]
     most = begun(owner)
-    for _ in range(10):
-        owner.make("/tasks/batch", {"tasks": [{"title": "T", "project_id": project["id"]}] * 100})
+    owner.patch(f"/tasks/{task['id']}", {"title": "Third"})
+    (last,) = server.rows("SELECT * FROM activity ORDER BY id DESC LIMIT 1")
+    columns = ", ".join(last.keys() - {"id"})
+    copy_numbers = "(SELECT key AS copy FROM json_each(?))"
+    copies = f"SELECT id || copy, {columns} FROM activity, {copy_numbers} WHERE id = ?"
+    server.rows(f"INSERT INTO activity (id, {columns}) {copies}", json.dumps([0] * 999), last["id"])
     assert undo(owner, most, dry_run=True)["changes"] == 1000
-    message = fault(owner.post("/activity/undo", body), 422, "validation_error", "since")["message"]
+    owner.patch(f"/tasks/{task['id']}", {"title": "Fourth"})
+    answer = owner.post("/activity/undo", body | {"since": most})
+    message = fault(answer, 422, "validation_error", "since")["message"]
     assert message == "since: must be later: the period has over 1000 changes"
 
 
