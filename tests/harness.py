@@ -605,31 +605,25 @@ def old_ids(task, count):
 def add_old_comments(server, task, count, content="Old"):
     """Store comments on a task that are older than all others; returns their ids, the oldest first."""
     ids = old_ids(task, count)
-    server.rows(
-        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
-        " SELECT value, task.id, task.created_by, ? || key, task.created_at FROM json_each(?), task"
-        " WHERE task.id = ?",
-        *(content, json.dumps(ids), task["id"]),
-    )
+    columns = "id, task_id, author_id, content, created_at"
+    values = "value, task.id, task.created_by, ? || key, task.created_at"
+    sql = f"INSERT INTO comment ({columns}) SELECT {values} FROM json_each(?), task WHERE task.id = ?"
+    server.rows(sql, content, json.dumps(ids), task["id"])
     return ids
 
 
 def add_copies(server, task, count):
     """Store copies of a task, which are listed after it; returns their ids."""
     ids, columns = old_ids(task, count), ", ".join(Task._meta.columns.keys() - {"id", "number"})
-    server.rows(
-        f"INSERT INTO task (id, {columns}) SELECT value, {columns} FROM json_each(?), task WHERE task.id = ?",
-        *(json.dumps(ids), task["id"]),
-    )
+    selected = f"SELECT value, {columns} FROM json_each(?), task WHERE task.id = ?"
+    server.rows(f"INSERT INTO task (id, {columns}) {selected}", json.dumps(ids), task["id"])
     return ids
 
 
 def leave_waiting(server, many):
     """Add `many` events that wait for the one webhook: copies of the last one."""
     (last,) = server.rows("SELECT max(seq) AS seq FROM event")
-    number = f"""
-        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
-    """
+    number = f"WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})"
     server.rows(f"""
         {number} INSERT INTO event
         SELECT seq + n, 'evt_' || hex(randomblob(16)), name, body, created_at
