@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
@@ -226,9 +227,11 @@ def on_starting(server: Any) -> None:
 
 
 def hide_secrets(record: logging.LogRecord) -> bool:
-    """Remove enrollment tokens, API keys, queries and passwords in URLs from gunicorn's messages."""
+    """Remove secrets from gunicorn's messages, and control characters from its access log."""
     text = KEY.sub(r"\1…", TOKEN.sub(r"\1…", record.getMessage()))
     text = re.sub(r"://[^\s/'\"]*@", "://…@", re.sub(r"\?[^\s'\"]+", "?…", text))
+    if record.name == "gunicorn.access":  # a path may contain the end of a line, which would forge another
+        text = re.sub(r"[\x00-\x1f\x7f]", lambda control: quote(control[0]), text)
     record.msg, record.args = text, ()
     return True
 

@@ -137,11 +137,11 @@ def test_what_a_malformed_head_holds_is_neither_logged_nor_answered(server):
         assert SECRET[12:] not in log + answer
 
 
-def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
+def test_neither_a_key_in_a_path_nor_a_query_is_logged_and_no_path_forges_a_line(launch):
     # With what an operator may switch on to find a fault.
     server = launch("--log-level", "debug", "--access-logfile", "-")
     headers = {"Referer": f"https://a.example/?key={SECRET}"}
-    for path in (f"/keys/{SECRET}", f"/tasks?api_key={SECRET}"):
+    for path in (f"/keys/{SECRET}", f"/tasks?api_key={SECRET}", "/x%0a2026-01-01%20forged%1b[31m"):
         requests.get(f"{server.base}/api/v1{path}", auth=(SECRET, ""), headers=headers, timeout=PATIENCE)
     with closing(Line(server)) as line:
         line.socket.sendall(f"GET http://u:{SECRET[12:]}@a/mcp HTTP/1.1\r\nHost: a\r\n\r\n".encode())
@@ -150,6 +150,8 @@ def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
     log = server.log.read_text()
     assert log.count("/api/v1/keys/tms_neither-…") == 3  # in gunicorn's log, ours, and the access log
     assert '"GET /api/v1/tasks HTTP/1.1" 401' in log
+    assert '"GET /api/v1/x%0A2026-01-01 forged%1B[31m HTTP/1.1" 401' in log
+    assert not re.search("^2026-01-01 forged", log, re.M)
     assert SECRET[12:] not in log
 
 
