@@ -243,6 +243,8 @@ def test_projects_are_made_and_unarchived_on_the_page(sign_in, launch):
     ui.show(page, "view=")
     expect(ui.link(page, "Let an agent work along")).to_have_attribute("href", "#view=account")
     check_page(page)
+    ui.press(page, "Create the first project")
+    page.keyboard.press("Escape")
     ui.press(page, "New task")  # which belongs to a project
     page.get_by_role("dialog", name="New project").get_by_label("Name").fill("Attic")
     ui.press(page, "Create project")
@@ -787,6 +789,9 @@ def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign
     ui.drop(page, "Revoke: CI")
     expect(ui.row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
+    ui.press(page, "Make a sign-in link")
+    token = page.get_by_label("Sign-in link").input_value().rpartition("/")[2]
+    assert server.client(None).post(f"/enroll/{token}").status_code == 201
     ui.press(page, "Make a calendar link")
     expect(ui.row(page, "Calendar link")).to_contain_text("shows a calendar")
     path = urlsplit(page.get_by_label("Link for a calendar").input_value()).path
@@ -802,6 +807,9 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     expect(page.get_by_text("No meetings yet.")).to_be_visible()
     fields = {"Title": "Call", "Starts": "2098-12-31T22:30", "Ends": "2098-12-31T21:30"}
     dialog = open_form(page, "New meeting")
+    ui.choice(dialog, "Participants").click()
+    page.get_by_role("option", name="Olga Owner").click()
+    page.keyboard.press("Escape")
     ui.fill_in(dialog, fields | {"Place or link": "Room 7"})
     expect(ui.message(dialog)).to_contain_text("Ends")
     ui.fill_in(dialog, {"Ends": "2098-12-31T23:30"})
@@ -810,11 +818,15 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     expect(heading).to_have_count(1)
     expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
     expect(ui.row(page, "Call")).to_contain_text("Room 7")
+    expect(ui.row(page, "Call").get_by_role("img", name="Olga Owner")).to_be_visible()
     (meeting,) = eva.read("/meetings")["meetings"]
     assert meeting["starts_at"] == "2099-01-01T01:30:00.000Z"
     assert meeting["ends_at"] == "2099-01-01T02:30:00.000Z"
-    ui.fill_in(open_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
+    fields = {"Starts": "2098-12-30T08:00", "Place or link": "https://meet.example/retro"}
+    ui.fill_in(open_form(page, "Edit: Call", "Call"), fields, "Save changes")
     expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
+    place = ui.row(page, "Call").get_by_role("link", name="Join at meet.example")
+    expect(place).to_have_attribute("href", "https://meet.example/retro")
     long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
     past = {"title": "Kick-off", "starts_at": long_ago, "description": "Bring *tea*."}
     eva.make("/meetings", past)
@@ -869,6 +881,7 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
 def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     page = sign_in(address=f"#view=project&project={project['id']}")
     ui.fill_in(open_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
+    expect(ui.row(page, "Beta")).to_contain_text("1 Dec 2099")
     expect(ui.row(page, "Beta")).to_contain_text("0 of 0 tasks done")
     (milestone,) = owner.read(f"/projects/{project['id']}/milestones")["milestones"]
     owner.make_task(project, title="Of it", milestone_id=milestone["id"])
@@ -883,6 +896,11 @@ def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     ui.fill_in(open_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
     ui.drop(page, "Delete: Gamma")
     expect(page.get_by_text("No milestones yet.")).to_be_visible()
+    ui.press(page, "Archive")
+    expect(ui.notice(page)).to_contain_text(f"{project['name']} is archived.")
+    ui.press(ui.notice(page), "Undo")
+    ui.press(page, "Archive")
+    expect(page.get_by_role("button", name="Unarchive")).to_be_visible()
 
 
 def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, receiver):
