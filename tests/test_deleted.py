@@ -4,6 +4,7 @@ from functools import partial
 
 from harness import NOBODY, at_once, fault, invoke, wait_until
 from test_changes import Mirror, assert_equal
+from test_inbox import unread
 
 NEEDS_SOCKET = False
 
@@ -394,8 +395,9 @@ def test_a_step_of_a_restore_that_fails_brings_back_nothing(launch_here):
 
 def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted(server, owner, project):
     client = server.join("client", project_ids=[project["id"]])
-    task = owner.make_task(project, title="Seen")
+    task = owner.make_task(project, title="Seen", assignee_id=client.member["id"])
     owner.make(f"/tasks/{task['id']}/comments", {"content": "Yes."})
+    assert unread(client) == ["commented", "assigned"]
     mirror = Mirror(server, client.key)
     mirror.follow()
     owner.delete(f"/tasks/{task['id']}")
@@ -405,6 +407,7 @@ def test_a_client_of_the_project_sees_it_again_and_lists_nothing_that_is_deleted
     restore(owner, task)
     assert mirror.follow()["task", task["id"]]["title"] == "Seen"
     assert [row["content"] for (kind, _), row in mirror.follow().items() if kind == "comment"] == ["Yes."]
+    assert unread(client) == []  # a restored task is no news
 
 
 def test_an_import_finds_what_was_restored_and_may_bring_back_what_was_not(launch_here):

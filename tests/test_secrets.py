@@ -107,6 +107,14 @@ def test_a_program_is_asked_in_the_protocol(program):
     assert ask("exec", "id", {"command": program("print('s3cret')"), "json_only": False}) == "s3cret"
 
 
+def test_programs_are_asked_at_the_same_time(program, tmp_path):
+    os.mkfifo(path := str(tmp_path / "pipe"))  # whose opening waits for the other program
+    plain, body = {"source": "exec", "json_only": False}, "open({!r}, {!r}); print('s3cret')"
+    providers = {mode: plain | {"command": program(body.format(path, mode))} for mode in "rw"}
+    references = [{"source": "exec", "provider": mode, "id": "id"} for mode in "rw"]
+    assert resolve(references, providers) == ["s3cret", "s3cret"]
+
+
 def test_a_program_that_misbehaves_gives_no_secret(program):
     for body, words in (
         *(("sys.exit(3)", "code 3"), ("print('plain')", "protocol"), ("pass", "protocol")),

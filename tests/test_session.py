@@ -160,16 +160,18 @@ def test_the_cookie_counts_neither_for_what_is_public_nor_for_agents_and_automat
 
 
 def test_a_session_may_do_what_its_key_may_and_lives_no_longer(server, owner):
-    brief, reading = make_key(owner, expires_at=days(2)), make_key(owner, scope="read")
+    brief = make_key(owner, expires_at=days(2))
     answer = sign_in(server, brief["api_key"])
     key, ask = owner.data(answer, 201)["key"], browser(server, cookie_of(answer))
     assert (key["expires_at"], key["is_session"]) == (brief["key"]["expires_at"], False)
     fault(ask("POST", "/keys", json={"name": "x"}), 422, "validation_error", "expires_at")
     ask = browser(server, cookie_of(sign_in(server)))
     assert owner.data(ask("POST", "/keys", json={"name": "x"}), 201)["key"]["expires_at"] is None
-    ask = browser(server, cookie_of(sign_in(server, reading["api_key"])))
-    assert owner.data(ask("GET", "/me"))["key"]["scope"] == "read"
-    assert ask("DELETE", "/session").status_code == 200
+    for scope in ("agent", "read"):
+        ask = browser(server, cookie_of(sign_in(server, make_key(owner, scope=scope)["api_key"])))
+        assert owner.data(ask("GET", "/me"))["key"]["scope"] == scope
+        assert "scope" in fault(ask("POST", "/keys", json={"name": "x"}), 403, "forbidden")["message"]
+        assert ask("DELETE", "/session").status_code == 200
 
 
 def test_a_key_of_one_kind_counts_nowhere_else(server, session):
