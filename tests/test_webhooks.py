@@ -96,12 +96,14 @@ def test_without_a_choice_a_webhook_gets_the_four_events(launch_here, new_receiv
     assert "x-webhook-deliveries" not in launch_here().client().post("/projects", {"name": "x"}).headers
     few, one = new_receiver().up(), new_receiver().up()
     unchosen = {"url": few.url, "secret": "a-secret"}
-    owner = serve(launch_here, unchosen, hook(one, events=["task.deleted"])).client()
+    server = serve(launch_here, unchosen, hook(one, events=["task.deleted"]))
+    owner = server.client()
     task = owner.make_task(owner.make_project())
     owner.patch(f"/tasks/{task['id']}", {"status": "done"})
     owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
     owner.delete(f"/tasks/{task['id']}")
-    assert names(few) == ["task.updated", "task.completed", "comment.added"]
+    server.join()
+    assert names(few) == ["task.updated", "task.completed", "comment.added", "member.joined"]
     assert names(one) == ["task.deleted"]
 
 
