@@ -27,7 +27,6 @@ import commands
 import gateway
 import limits
 import schemas
-import wire
 from database import LOCK_SECONDS, Row, check_in_place, db
 from errors import ApiError, Conflict, Gone, PreconditionFailed, TooMany
 from lists import task_page
@@ -39,7 +38,19 @@ from outbox import Delivery, Webhook
 from settings import VERSION, SettingsError, config_file, load_settings, read_settings
 from times import now
 from webhooks import Errand, announce, bodies, emit
-from wire import PathError, Request, Response, as_api_error, awaited, expected_versions, operation, request
+from wire import (
+    PathError,
+    Request,
+    Response,
+    as_api_error,
+    awaited,
+    expected_versions,
+    failure,
+    operation,
+    request,
+    search,
+    thread,
+)
 
 log = logging.getLogger("tasks")
 STARTED = time.monotonic()
@@ -225,7 +236,7 @@ class Service(Flask):
         self.problems: list[Callable] = []  # for `doctor`: called with the configuration, yield what is wrong
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
-        environ["tasks.request"] = current = wire.thread.request = Request(self, environ, start_response)
+        environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
         # Before the views, so that none answers there. The path of a route has no slash at its end.
         if route := gateway.intake.routes.get(environ["PATH_INFO"].removesuffix("/")):
             current.endpoint = "gateway"
@@ -290,7 +301,7 @@ def error_response(error: Exception) -> Response:
             return show(shown)
     if not current.in_api:
         return Response(f"{shown}\n".encode(), shown.status, shown.headers, "text/plain")
-    return wire.failure(shown)
+    return failure(shown)
 
 
 # Context, health, enrollment ------------------------------------------------------------------
@@ -566,7 +577,7 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         return task_page(**filters, counted=counted, since=since)
 
     if "q" in filters:
-        read = partial(wire.search, read)
+        read = partial(search, read)
     return awaited(wait, read, lambda page: page["pagination"]["total"])
 
 

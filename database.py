@@ -20,8 +20,22 @@ from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import orjson
-import peewee
-from peewee import SQL, AutoField, Case, Column, Entity, Function, Model, Query, SqliteDatabase, TextField, fn
+from peewee import (
+    SQL,
+    AutoField,
+    Case,
+    Column,
+    DatabaseError,
+    Entity,
+    Expression,
+    Function,
+    Model,
+    Query,
+    Select,
+    SqliteDatabase,
+    TextField,
+    fn,
+)
 
 from errors import Unavailable
 from limits import bound
@@ -258,7 +272,7 @@ class Database(SqliteDatabase):
 
 
 db = Database()
-DATABASE_ERRORS = (sqlite3.Error, peewee.DatabaseError)  # peewee raises its own where it opens a connection
+DATABASE_ERRORS = (sqlite3.Error, DatabaseError)  # peewee raises its own where it opens a connection
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -489,7 +503,7 @@ class Statement:
         objects = fn.GROUP_CONCAT(json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
         rows = self.query.select(*map(_plain, self.query._returning))  # `members` calls JSON
-        return Statement(peewee.Select([rows.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
+        return Statement(Select([rows.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
 
     def value(self, **parameters: Any) -> Any:
         """Return the first column of the first row, or None."""
@@ -537,7 +551,7 @@ class statement:
         return made
 
 
-def deletion_of_some(model: Any, condition: peewee.Expression, *order: Any) -> Query:
+def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
     """Return a DELETE of at most `:most` rows for which the condition holds, the first in this order."""
     rows = model.select(rowid(model)).where(condition).order_by(*order).limit(placeholder("most"))
     return model.delete().where(rowid(model).in_(rows))

@@ -16,10 +16,19 @@ from marshmallow import RAISE, Schema, ValidationError, fields, missing, validat
 from peewee import SQL, ForeignKeyField, IntegerField, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
-import database
 import schemas
 import strictjson
-from database import ChoiceField, EncodedJSONField, Row, Sequenced, deletion_of_some, placeholder, statement
+from database import (
+    DATABASE_ERRORS,
+    ChoiceField,
+    EncodedJSONField,
+    Row,
+    Sequenced,
+    deletion_of_some,
+    placeholder,
+    statement,
+    to_json,
+)
 from errors import BadBody, Conflict, TooLarge, TooSlow, Unavailable
 from limits import RateLimit, Slots
 from models import write
@@ -180,7 +189,7 @@ def _act(route: Route, request: Request) -> Outcome:
     try:
         with write():
             return action.function(route, **fields)
-    except (Unavailable, Conflict, *database.DATABASE_ERRORS):
+    except (Unavailable, Conflict, *DATABASE_ERRORS):
         log.exception("gateway route %s: 503: %s was not written", route.id, name)
         return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
 
@@ -199,7 +208,7 @@ def _respond(route: Route, request: Request, outcome: Outcome) -> Iterable[bytes
     body: Row = {"ok": outcome.status < 400, "routeId": route.id}
     if outcome.status >= 400:
         body |= {"code": outcome.code, "error": outcome.error}
-    content = database.to_json(body | {"result": outcome.result})
+    content = to_json(body | {"result": outcome.result})
     response = Response(content, outcome.status, outcome.headers, "application/json; charset=utf-8")
     return response(request.environ, request.start)
 
@@ -637,7 +646,10 @@ def _action(function: Callable[..., Outcome], *, writes: bool, **fields: Any) ->
 
 
 def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Action:
-    """Return an action that writes a flow's next revision if the present one is what the caller expects."""
+    """Return an action that writes a flow's next revision if the present one is what the caller expects.
+
+    `step` converts the fields of the body to columns; the columns in `timed` get the current time.
+    """
 
     def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
         flow = Flow.owned.one(owner=route.session, id=flow_id)

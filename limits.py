@@ -120,7 +120,10 @@ class Verdict(NamedTuple):
 
 
 class RateLimit:
-    """Allows `most` requests of each key in a window of `seconds`, which the key's first request opens."""
+    """Allows `most` requests of each key in a window of `seconds`, which the key's first request opens.
+
+    Up to `keys` windows are kept in memory; another key replaces the oldest window.
+    """
 
     def __init__(self, most: int, seconds: float, keys: int = 4096):
         self.most, self.seconds, self.keys = most, seconds, keys

@@ -11,11 +11,38 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-import peewee
-from peewee import JOIN, SQL, Case, CompositeKey, ForeignKeyField, IntegerField, Query, Select, TextField, fn
+from peewee import (
+    JOIN,
+    SQL,
+    Case,
+    CompositeKey,
+    Expression,
+    ForeignKeyField,
+    IntegerField,
+    Query,
+    Select,
+    TextField,
+    fn,
+)
 
-import database
-from database import Base, ChoiceField, Row, columns, deletion_of_some, digest, placeholder, rowid, statement
+from database import (
+    Base,
+    ChoiceField,
+    EncodedJSONField,
+    Identified,
+    JSONField,
+    Row,
+    columns,
+    db,
+    deletion_of_some,
+    digest,
+    fold,
+    joined,
+    placeholder,
+    rowid,
+    statement,
+    to_json,
+)
 from errors import Conflict, Forbidden, Gone, Invalid, NotFound, either, not_found
 from times import epoch_ms, new_id, now, wire_time
 
@@ -80,7 +107,7 @@ def only_owner(transaction: Transaction, what: str) -> None:
 
 def profile(table: Any, key: str) -> list:
     """Return the columns of a joined member's profile, as one object under `key`."""
-    return database.joined(table, key, *PROFILE)
+    return joined(table, key, *PROFILE)
 
 
 def via() -> Any:
@@ -90,7 +117,7 @@ def via() -> Any:
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
     """Return the rows in the order of a column, without regard to case and accents."""
-    return sorted(rows, key=lambda row: (database.fold(row[name]), row["id"]))
+    return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
 
 
 def differences(stored: Row, fields: Row) -> Row:
@@ -142,7 +169,7 @@ class NoPart:
         return []
 
 
-class Entity(database.Identified):
+class Entity(Identified):
     """A table whose rows the API shows."""
 
     NOUN: ClassVar[str]
@@ -214,7 +241,7 @@ class Member(Entity):
     mail_at = TextField(constraints=[SQL("DEFAULT ''")])  # no digest is sent before
     mailed_until = TextField(constraints=[SQL("DEFAULT ''")])  # the newest notice that was in a digest
     mail_error = TextField(null=True)  # when the last mail was refused, and why; null if it was accepted
-    project_ids = database.JSONField(null=True)  # the only projects that a client sees; null for all
+    project_ids = JSONField(null=True)  # the only projects that a client sees; null for all
     projects_since = TextField(null=True)  # when `project_ids` changed last
 
     NOUN, TITLE = "member", "full_name"
@@ -251,7 +278,7 @@ class Member(Entity):
         ids = fields.get("project_ids")
         if role != "client" and ids is not None:
             raise Invalid(("project_ids", f"must be null: a member with the role {role} sees all projects"))
-        existing = {row[0] for row in database.db.read("SELECT id FROM project", {})} if ids else ()
+        existing = {row[0] for row in db.read("SELECT id FROM project", {})} if ids else ()
         if wrong := [index for index, id in enumerate(ids or []) if id not in existing]:
             raise Invalid(*((f"project_ids.{index}", "no such project") for index in wrong))
         return fields if role == "client" else fields | {"project_ids": None}
@@ -313,8 +340,9 @@ class Member(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member: admins may change everybody, others themselves, except the role and projects.
 
-        If the member is no admin, the address changes with a link that is mailed there. Raises `NotFound`,
-        `Invalid`, `Forbidden` and `Conflict`.
+        If the member is no admin, a link to confirm a new address is mailed there, and the address changes
+        with the link. Raises `NotFound`, `Invalid` for the address of another member, `Forbidden`, `Conflict`
+        if no owner would be left or too many links were mailed lately, and as `check_fresh` does.
         """
         stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)
@@ -473,7 +501,7 @@ class Invitation(Credential):
     mail_to: ClassVar[Any] = None  # where links are mailed: the function of the part `mail`
 
     @classmethod
-    def is_open(cls) -> peewee.Expression:
+    def is_open(cls) -> Expression:
         """Return the condition that the link can be used."""
         return cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
 
@@ -481,7 +509,12 @@ class Invitation(Credential):
     def invite(
         cls, transaction: Transaction, days: float, *, email: str, **fields
     ) -> tuple[Row, str, str, bool]:
-        """Invite somebody; return the member, the link's token and expiry, and whether the member is new."""
+        """Invite somebody with a link that is valid for `days`; revoke an earlier link.
+
+        Returns the member, the link's token and expiry, and whether the member is new. Raises `Conflict` for
+        the address of an active member. Raises `Forbidden` unless the actor is an owner, if an owner is
+        invited, and if the key in use expires, for an owner or admin.
+        """
         stored = Member.by_email.one(email=email)
         if stored and stored["status"] == Member.ACTIVE:
             raise Conflict(f"{email} is already a member")
@@ -499,7 +532,11 @@ class Invitation(Credential):
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """Replace a link to join within `days`, or to sign in; return the member, its token and expiry."""
+        """Replace the link of a member: to join within `days`, or if the member is active, to sign in.
+
+        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` as `invite`,
+        `check_manager` and `check_fresh` do.
+        """
         member, made = Member.shown(member_id), "renewed"
         cls.check_manager(transaction, member)
         if member["status"] == Member.ACTIVE:
@@ -668,7 +705,11 @@ class ApiKey(Credential):
     def grant(
         cls, transaction: Transaction, *, member_id: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """Make a key for the actor or another active member. Raises `Forbidden` and `Invalid`."""
+        """Make a key for the actor, or, as an owner or admin, for another active member.
+
+        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` if it expires in the past, or
+        after the key in use (`limit_of`).
+        """
         cls.check_fresh(transaction.actor)
         holder = Member.active(member_id or transaction.actor["id"])
         cls.check_manager(transaction, holder)
@@ -730,7 +771,10 @@ class ApiKey(Credential):
 
     @classmethod
     def caller(cls, key: str, kind: str = "key", audience: str = "") -> Row | None:
-        """Return the member of a valid key of this `kind` and `audience`, with the key's columns, or None."""
+        """Return the member of this key, with columns of the key; None unless it is a valid `kind`.
+
+        A key with an `audience` counts only there, since its hash begins with it.
+        """
         at = now()
         caller = cls.by_hash.one(hash=audience + digest(key), now=at, kind=kind)
         if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # another minute
@@ -756,8 +800,8 @@ class StoredAnswer(Base):
     idempotency_key = TextField()
     request = TextField()  # a digest of path and body
     status = IntegerField()
-    headers = database.JSONField()
-    data = database.EncodedJSONField()
+    headers = JSONField()
+    data = EncodedJSONField()
     created_at = TextField(index=True)
 
     DAY = 86400.0  # seconds
@@ -789,7 +833,7 @@ _SEEN_CHANGES = f"""CASE WHEN JSON_EXTRACT(changes, '$.project_id[0]') NOT IN se
     ELSE JSON_REPLACE(changes, {_seen("blocked_by")}, {_seen("blocks")}) END"""
 
 
-class Activity(database.Identified):
+class Activity(Identified):
     """A row for each change, stored in the transaction of the change."""
 
     actor = ForeignKeyField(Member, index=False)
@@ -798,7 +842,7 @@ class Activity(database.Identified):
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, or the comment's task; it may be deleted by now
     title = TextField()
-    changes = database.EncodedJSONField()
+    changes = EncodedJSONField()
     request_id = TextField()
     created_at = TextField()
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
@@ -817,9 +861,11 @@ class Activity(database.Identified):
 
     @classmethod
     def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:
-        """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors."""
+        """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors.
+
+        A subquery selects them, so that actors are read only for these rows.
+        """
         rowids = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
-        # A subquery, so that actors are read only for these rows.
         chosen = rowids.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
         hidden = ("actor_id", "key_id", "request_id", "is_hidden", "project_id", *hidden)
         selected = [*columns(cls, *hidden), via(), *profile(Member, "actor")]
@@ -862,7 +908,7 @@ class Activity(database.Identified):
     @staticmethod
     def _shortened(value: Any) -> Any:
         """Return the value, or only its length as JSON if that is more than `MAX_CHANGE` bytes."""
-        length = len(database.to_json(value))
+        length = len(to_json(value))
         return value if length <= MAX_CHANGE else {"omitted_bytes": length}
 
     @statement

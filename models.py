@@ -10,15 +10,56 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
-import peewee
-from peewee import JOIN, SQL, BlobField, Case, ForeignKeyField, IntegerField, Query, Select, TextField, fn
+from peewee import (
+    JOIN,
+    SQL,
+    BlobField,
+    Case,
+    CompositeKey,
+    Expression,
+    ForeignKeyField,
+    IntegerField,
+    Query,
+    Select,
+    Table,
+    TextField,
+    fn,
+)
 from playhouse.sqlite_ext import AutoIncrementField
 
-import database
-import members
-from database import Base, ChoiceField, Row, Statement, columns, db, fold, placeholder, rowid, statement
+from database import (
+    Base,
+    ChoiceField,
+    EncodedJSONField,
+    JSONField,
+    Row,
+    Statement,
+    caseless,
+    columns,
+    db,
+    fold,
+    joined,
+    json_object,
+    placeholder,
+    rowid,
+    statement,
+)
 from errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, not_found
-from members import ADMINS, ApiKey, Entity, Member, NoPart, Transaction, differences, profile, sorted_by, via
+from members import (
+    ADMINS,
+    Activity,
+    ApiKey,
+    Entity,
+    Invitation,
+    Member,
+    NoPart,
+    Transaction,
+    check_references,
+    differences,
+    profile,
+    sorted_by,
+    via,
+)
 from times import follow_clock, new_request_id, now
 
 STATUSES = ("todo", "in_progress", "review", "done")
@@ -53,7 +94,7 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
     `Database.writing`.
     """
     with db.writing(**waiting):
-        if newest := members.Activity.newest.value():
+        if newest := Activity.newest.value():
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())
         if newest and transaction.new_id() < newest:  # the clock was more than a day ahead
@@ -72,7 +113,7 @@ def redating() -> list[Statement]:
     is before the creation of the first member, the clock itself is wrong: nothing changes.
     """
     is_right = Member.select(fn.MIN(Member.created_at)) < placeholder("now")
-    past: list[Any] = [Task.updated_at, Member.projects_since, Member.mail_at, members.Invitation.mail_at]
+    past: list[Any] = [Task.updated_at, Member.projects_since, Member.mail_at, Invitation.mail_at]
     past += [ApiKey.signed_in_at, ApiKey.created_at]
     updates = [(column, column.model.update({column: placeholder("now")})) for column in past]
     return [Statement(update.where(column > placeholder("now"), is_right)) for column, update in updates]
@@ -98,7 +139,7 @@ class Resource(Entity):
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
         """Add a row and return it; an import also passes `id` and `created_at`. Raises `Invalid`."""
-        members.check_references(cls, fields)
+        check_references(cls, fields)
         cls.check(fields)
         row = {"id": transaction.new_id(), "created_at": transaction.at} | fields | cls.stamp(transaction)
         cls.insert_row.run(**row)
@@ -111,7 +152,7 @@ class Resource(Entity):
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
             new = {name: fields[name] for name in changes if name in fields}
-            members.check_references(cls, new)
+            check_references(cls, new)
             cls.check(stored | fields)
             cls.set_columns(id, **new | cls.stamp(transaction))
             cls.record(transaction, "updated", stored | fields, changes)
@@ -256,7 +297,7 @@ class DueCount(Base):
     SEEN = Base.OF_PROJECT
 
     class Meta:
-        primary_key = peewee.CompositeKey("project", "due_date")
+        primary_key = CompositeKey("project", "due_date")
         without_rowid = True
 
     @classmethod
@@ -281,7 +322,7 @@ class Milestone(Resource):
     @classmethod
     def select_shown(cls) -> Query:
         every = fn.COUNT(SQL("*"))
-        counts = database.json_object({"total": every, "done": every.filter(~Task.is_open)})
+        counts = json_object({"total": every, "done": every.filter(~Task.is_open)})
         stats = Task.select(counts).where(Task.milestone == cls.id)
         return cls.select().select_extend(fn.JSON(stats).alias("stats"))
 
@@ -314,14 +355,14 @@ class Task(Entity):
     start_date = TextField(null=True)
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
-    labels = database.JSONField(constraints=[SQL("DEFAULT '[]'")])
+    labels = JSONField(constraints=[SQL("DEFAULT '[]'")])
     label_keys = TextField(constraints=[SQL("DEFAULT ''")])  # caseless labels between unit separators
-    metadata = database.EncodedJSONField()
+    metadata = EncodedJSONField()
     external_id = TextField(null=True)  # the id in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
     due_told = TextField(null=True)  # the due date for which the last notice of reason `due` was sent
     question_id = TextField(null=True)  # the comment that waits for an answer
-    checks = database.JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
+    checks = JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
     repeat = TextField(null=True)  # the rule for the task that follows when this one is done
     repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
     repeats = IntegerField(null=True)  # the number of the task that this one followed
@@ -376,7 +417,7 @@ class Task(Entity):
         """Return the id of the task with this number. Raises `NotFound`, which says who deleted it."""
         if id := cls.by_number.value(number=number):
             return id
-        gone = members.Activity.deletion_of.one(number=number, most=1)
+        gone = Activity.deletion_of.one(number=number, most=1)
         by = f": it was deleted by {gone['actor']['full_name']} at {gone['created_at'][:16]}Z" if gone else ""
         raise NotFound(cls.NOUN + by)
 
@@ -445,7 +486,7 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         assignee, creator, followers = Member.alias("assignee"), Member.alias("creator"), cls.alias()
         attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
-        every = peewee.Table("task", schema="main")  # whose index of `repeats` no view has
+        every = Table("task", schema="main")  # whose index of `repeats` no view has
         next_number = every.select(fn.MAX(followers.number)).where(every.c.repeats == cls.number)
         next_number = next_number.join(followers, on=(followers.number == every.c.number))
         return (
@@ -456,8 +497,8 @@ class Task(Entity):
                 cls.comment_count(),
                 next_number.alias("next_number"),
                 fn.EXISTS(attachments).alias("attachments"),
-                *database.joined(Project, "project", "id", "name", "status", "owner_id"),
-                *database.joined(Milestone, "milestone", "id", "title", "due_date"),
+                *joined(Project, "project", "id", "name", "status", "owner_id"),
+                *joined(Milestone, "milestone", "id", "title", "due_date"),
                 *profile(assignee, "assignee"),
                 *profile(creator, "creator"),
             )
@@ -479,11 +520,12 @@ class Task(Entity):
         """Add a task and return it; an import also passes `id`, `number`, `created_at` and the like.
 
         Mentions in the description of a task that `is_copy`, or that follows another one, notify nobody.
-        Raises `Invalid`, and `Forbidden` as `_check_done` does.
+
+        Raises `Invalid` for references that do not exist and for fields that contradict each other.
         """
         cls._check_done(transaction, fields.get("status", "todo"))
         given = fields | {"created_by": None}  # a task that repeats keeps a creator who was removed
-        members.check_references(cls, given, partial(cls._misplaced, fields["project_id"]))
+        check_references(cls, given, partial(cls._misplaced, fields["project_id"]))
         cls._check_external_id(fields)
         row = cls.new_row(transaction, **fields)
         cls._check_dates({}, row)
@@ -543,7 +585,8 @@ class Task(Entity):
 
         `sent` are the fields as they are stored, `changes` those that differ, and `columns` what is written.
         Null means the default of a field in `DEFAULTS`. A new rank, `after` or `before` a task, makes a new
-        version but is no change. Raises `NotFound`, `Invalid`, `Forbidden` and `PreconditionFailed`.
+        version but is no change. Raises `NotFound`, `Invalid` as `add` does, `Forbidden` as `_check_done`
+        does, and `PreconditionFailed` if the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
         sent = cls.rules.accepted(transaction, stored, fields)
@@ -568,9 +611,7 @@ class Task(Entity):
             ended = ["claimed_until"] + ["question_id"] * (status == "done")
             changes |= differences(stored, {name: None for name in ended if name not in sent})
         columns |= {name: new for name, (_, new) in changes.items() if name != "blocked_by"}
-        members.check_references(
-            cls, sent if is_moved else columns, partial(cls._misplaced, planned["project_id"])
-        )
+        check_references(cls, sent if is_moved else columns, partial(cls._misplaced, planned["project_id"]))
         cls._check_dates(stored, columns | {"repeat": planned["repeat"]})
         cls._check_external_id(columns)
         columns |= cls.derived(planned, changes.keys())
@@ -630,7 +671,7 @@ class Task(Entity):
         if "description" in changed:
             derived["checks"] = checkboxes(task["description"])
         if "labels" in changed:
-            keys = map(database.caseless, task["labels"])
+            keys = map(caseless, task["labels"])
             derived["label_keys"] = "\x1f".join(["", *keys, ""]) if task["labels"] else ""
         return derived
 
@@ -684,7 +725,7 @@ class Task(Entity):
         return task
 
     @classmethod
-    def _top(cls, condition: peewee.Expression, overdue: str, *order: Any) -> Query:
+    def _top(cls, condition: Expression, overdue: str, *order: Any) -> Query:
         first = cls.select(rowid(cls), SQL(overdue).alias("overdue")).where(condition).order_by(*order)
         return Select([first.limit(placeholder("most")).alias("first")], [SQL("*")])
 
@@ -764,7 +805,7 @@ class Comment(PartOfTask):
     created_at = TextField()
     edited_at = TextField(null=True)
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
-    mentions = database.JSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
+    mentions = JSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
     search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
     NOUN, PRIVATE = "comment", ("content",)  # which may be taken back
@@ -822,13 +863,13 @@ class Comment(PartOfTask):
         involved = {row["author_id"] for row in cls.authors.all(task_id=task_id)}
         involved |= {task["assignee_id"], task["created_by"]}
         Task.notices.acted(transaction, task_id)
-        for reason, ids in (
+        for reason, members in (
             ("answered", answered),
             ("question", asked),
             ("mentioned", mentioned - asked - answered),
             ("commented", involved - mentioned - asked - answered),
         ):
-            Task.notices.notify(transaction, task, reason, *ids, comment_id=comment["id"])
+            Task.notices.notify(transaction, task, reason, *members, comment_id=comment["id"])
         return comment, task, changes
 
     @classmethod

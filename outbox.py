@@ -25,8 +25,17 @@ from typing import Any, ClassVar
 
 from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
-import database
-from database import ChoiceField, EncodedJSONField, Row, columns, deletion_of_some, placeholder, statement
+from database import (
+    ChoiceField,
+    EncodedJSONField,
+    JSONField,
+    Row,
+    Sequenced,
+    columns,
+    deletion_of_some,
+    placeholder,
+    statement,
+)
 from members import Entity, Transaction, differences, sorted_by
 from times import now
 
@@ -90,7 +99,7 @@ class Webhook(Entity):
 
     name = TextField(unique=True)
     url = TextField()
-    events = database.JSONField()
+    events = JSONField()
     state = ChoiceField(WEBHOOK_STATES)
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
@@ -239,7 +248,7 @@ class Webhook(Entity):
         return reason
 
 
-class Event(database.Sequenced):
+class Event(Sequenced):
     """An event, as the bytes that are signed and sent. `seq` rises with the commits and is never reused."""
 
     name = TextField()
@@ -441,7 +450,10 @@ class Delivery(Entity):
 
     @statement
     def drop_waiting(cls: Any):
-        """Delete up to `:most` of the deliveries that wait for a disabled webhook, the oldest first."""
+        """Delete up to `:most` deliveries that wait for a disabled webhook, the oldest first.
+
+        Those created before `:before` are deleted, and all but the newest `MOST_WAITING`.
+        """
         is_waiting = cls.of_webhook & cls.is_waiting
         newest = cls.select(cls.event).where(is_waiting).order_by(cls.event.desc()).limit(1)
         is_too_old = (cls.created_at < placeholder("before")) | (cls.event <= newest.offset(MOST_WAITING))

@@ -593,7 +593,10 @@ class Moment(fields.String):
 
 
 def field_of(kind: Any) -> fields.Field:
-    """Return the field that shows a value of this type, such as `int`, `Moment | None` or `[TaskShown]`."""
+    """Return the field that shows a value of this type, such as `int`, `Moment | None` or `[TaskShown]`.
+
+    `kind` may also be a type with its description, or a field, which is returned.
+    """
     if isinstance(kind, fields.Field):
         return kind
     options: dict[str, Any] = {}

@@ -649,7 +649,10 @@ SECRET_CHECKS: dict[str, Any] = {
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the webhooks with all that sending needs. Raises `LookupError`, naming a bad secret."""
+    """Return the webhooks with `url`, `secrets`, own `headers`, `proxy`, `shown_url` and tasks' `base_url`.
+
+    Raises `LookupError`, naming the webhook of a bad secret.
+    """
     keys, webhooks, proxy = ("secret", "previous_secret"), [], "delivery.proxy"
     references = {
         f"webhooks: {webhook['name']}: {key}": webhook[key]

@@ -126,7 +126,10 @@ def is_missing() -> bool:
 
 
 def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
-    """Lock the database, shared or `alone`, until the returned file is closed. Raises `BadDatabase`."""
+    """Lock the database, shared or `alone`, until the returned file is closed.
+
+    Raises `BadDatabase` if another process prevents it, or if there is no database, unless it `may_be_new`.
+    """
     path = Path(db.database)
     with as_bad_database(path):
         if not may_be_new:

@@ -51,7 +51,11 @@ def parse_json(raw: bytes) -> Any:
 
 
 def load_json(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in the body. Raises `BadBody`, or `ValidationError` if it cannot be stored."""
+    """Return the JSON object in the body.
+
+    Raises `BadBody` if it is not an object or as `parse_json` does, and `ValidationError` for text that
+    cannot be stored, for nesting deeper than `MAX_DEPTH`, and for more than `MAX_MEMBERS` members.
+    """
     body = parse_json(raw)
     if not isinstance(body, dict):
         raise BadBody("the body must be a JSON object")

@@ -6,14 +6,23 @@ import re
 import click
 from flask import current_app
 
-import commands
 import database
 import members
 import models
 import schemas
 import times
 import webhooks
-from commands import as_option, cli, configure_webhooks, fetch_actor, find_id, in_database, load_fields, table
+from commands import (
+    as_option,
+    cli,
+    configure_webhooks,
+    fetch_actor,
+    find_id,
+    in_database,
+    load_fields,
+    make_link,
+    table,
+)
 
 key_commands = click.Group("key", help="Create, list and revoke API keys.")
 cli.add_command(key_commands)
@@ -113,7 +122,7 @@ def member_link(address: str, email: str | None) -> None:
     if not member:
         raise click.ClickException(f"no member {address}")
     configure_webhooks()
-    print_link(*commands.make_link(current_app.config, fetch_actor(email), member))
+    print_link(*make_link(current_app.config, fetch_actor(email), member))
 
 
 @member_commands.command("add")

@@ -103,7 +103,8 @@ class Questions:
 
         The task waits for the next comment by somebody else. The question goes to the active members that it
         mentions, or else to `Task.notices.responsible`. Returns the task, its changes, the members that are
-        asked and the ones that are answered. A question may raise `Forbidden`, `Conflict` and `Invalid`.
+        asked and the ones that are answered. Raises for a question `Forbidden` if a client asks, `Conflict`
+        if the task is done, and `Invalid` if nobody would be notified.
         """
         asked = set[str]()
         if question:

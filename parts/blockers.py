@@ -27,7 +27,10 @@ class Blocker(Base):
 
     @classmethod
     def of(cls, number: Any, *selected: Any, is_open: bool = True, reverse: bool = False) -> Query:
-        """Return a SELECT of the open or done tasks that block this one; with `reverse`, that it blocks."""
+        """Return a SELECT of the open, or the done, tasks that block this task number, as a JSON array.
+
+        With `reverse` it selects the tasks that this one blocks. `selected` replaces the array.
+        """
         task, other = (cls.blocker, cls.task) if reverse else (cls.task, cls.blocker)
         blocking = Task.alias("blocking")
         shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}

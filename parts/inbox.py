@@ -11,11 +11,23 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, validates_schema
 from peewee import JOIN, OP, SQL, Case, Expression, ForeignKeyField, Query, TextField, fn
 
-import database
 import models
 import schemas
 from app import api
-from database import ChoiceField, Row, Statement, caseless, joined, json_object, placeholder, rowid, statement
+from database import (
+    ChoiceField,
+    Identified,
+    Row,
+    Statement,
+    caseless,
+    columns,
+    deletion_of_some,
+    joined,
+    json_object,
+    placeholder,
+    rowid,
+    statement,
+)
 from lists import FILTERS
 from meetings import Meeting
 from members import CALENDAR, Activity, ApiKey, Member, Transaction, check_references, profile
@@ -64,7 +76,7 @@ UNSAID = re.compile(
 )
 
 
-class Notice(database.Identified):
+class Notice(Identified):
     """A notification of a member about a task. Of unread ones, each task and reason has only the newest."""
 
     member = ForeignKeyField(Member, index=False)
@@ -88,7 +100,7 @@ class Notice(database.Identified):
     latest = statement(lambda cls: cls.select_newest().where(cls.id < placeholder("before")))
     # Acting on a task marks its notices as read, except questions, which `settle` marks.
     mark_read_by_act = statement(lambda cls: cls.mark_read_of_task.query.where(cls.reason != "question"))
-    delete_old = statement(lambda cls: database.deletion_of_some(cls, cls.id < placeholder("before")))
+    delete_old = statement(lambda cls: deletion_of_some(cls, cls.id < placeholder("before")))
 
     @classmethod
     def notify(
@@ -213,7 +225,7 @@ class Notice(database.Identified):
         described = Case(None, [(cls.reason == "mentioned", Task.description)])
         said = fn.COALESCE(Comment.content, fn.NULLIF(cls.excerpt, ""), described, "")
         more = (*more, fn.SUBSTR(said, 1, cls.MAX_EXCERPT).alias("excerpt"))
-        shown = [*database.columns(cls, "member_id", "task_id", "actor_id", "comment_id", "excerpt"), *more]
+        shown = [*columns(cls, "member_id", "task_id", "actor_id", "comment_id", "excerpt"), *more]
         shown += [*profile(Member, "actor"), *joined(Task, "task", "id", "number", "title", "status")]
         rows = cls.select(*shown).join(Task, on=(cls.task == Task.id))
         rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))

@@ -87,7 +87,10 @@ class Folding(EmailPolicy):
 
 
 def hand_over(message: EmailMessage | None, to: str = "") -> None:
-    """Send a message by the mail server, or without one, check the server. Raises `OSError`, `ValueError`."""
+    """Send a message to this address by the mail server; without a message, only check the server.
+
+    It uses TLS if that is offered. Raises `OSError`, and `ValueError` for a password that cannot be sent.
+    """
     mail, tls, seconds = mailing["MAIL"], mailing["tls"], mailing["DELIVERY"]["timeout_seconds"]
     url = urlsplit(mail["url"])
     is_tls = url.scheme == "smtps"

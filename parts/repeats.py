@@ -175,7 +175,10 @@ class Rules:
 
     @staticmethod
     def take_back_next(transaction: Transaction, task: Row) -> Row:
-        """Delete the task that followed this one, unless it was changed; return its rule as a change."""
+        """Delete the task that followed this one, which is being reopened, and return its rule as a change.
+
+        If somebody has changed the following task, it stays, and the reopened task gets no rule.
+        """
         completed = last_change_of(task["id"], "repeat")
         if completed.get("status", [""])[-1] != "done":
             return {}
