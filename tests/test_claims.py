@@ -221,4 +221,5 @@ def test_without_a_sweeper_no_claim_ends_and_doctor_says_so(launch):
     claim(owner, ended, 1)
     let_end(server, ended)
     assert not is_free(owner, ended)
+    assert not server.database.with_name("tasks.db.sender").exists()  # which a sweeper locks at its start
     assert claim(owner, ended, 5)["version"] == 2  # it can be renewed still
