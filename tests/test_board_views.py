@@ -92,8 +92,9 @@ def test_what_somebody_elses_change_does_not_concern_is_not_loaded_again(sign_in
 
 
 def test_a_late_answer_to_an_earlier_question_replaces_no_report_and_no_activity(
-    sign_in, ana, owner, project
+    sign_in, join, owner, project
 ):
+    lea = join(full_name="Lea Late")
     other = owner.make_project(name="Other")
     page = sign_in(address="#view=week")
     with ui.held(page, re.compile(project["id"])):
@@ -105,8 +106,8 @@ def test_a_late_answer_to_an_earlier_question_replaces_no_report_and_no_activity
     ui.show(page, "#view=activity")
     made = page.get_by_role("listitem").filter(has_text="created Other")
     expect(made).to_be_visible()
-    with ui.held(page, re.compile(f"actor_id={ana.member['id']}")):
-        ui.pick(page, "Person", "Ana Lima")
+    with ui.held(page, re.compile(f"actor_id={lea.member['id']}")):
+        ui.pick(page, "Person", "Lea Late")
         ui.pick(page, "Person", "Everybody")
         expect(made).to_be_visible()
     page.evaluate("new Promise(requestAnimationFrame)")

@@ -704,13 +704,15 @@ process.exit();
 
 @pytest.mark.long
 @needs_node
-def test_the_client_in_typescript_connects_too(server, owner, tmp_path):
+def test_the_client_in_typescript_connects_too(server, tmp_path):
     (tmp_path / "node_modules").symlink_to(npm_packages("@modelcontextprotocol/sdk@1.32.2"))
     (tmp_path / "connect.mjs").write_text(TYPESCRIPT)
     words, pipes = ["node", "connect.mjs", f"{server.base}/mcp"], {"stdin": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, **pipes) as program, ending(program):
         asked = {"query": program.stdout.readline().strip(), "scope": "read"}
-        (code,) = parse_qs(urlsplit(owner.make("/connections", asked)["location"]).query)["code"]
+        headers = {"Authorization": f"Bearer {OWNER_KEY}"}
+        made = server.call("POST", "/api/v1/connections", json=asked, headers=headers).json()
+        (code,) = parse_qs(urlsplit(made["data"]["location"]).query)["code"]
         program.stdin.write(f"{code}\n")
         program.stdin.flush()
         said = json.loads(program.stdout.readline())
