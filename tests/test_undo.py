@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from harness import fault, hook
+from harness import fault, hook, wait_past
 from test_changes import Mirror, assert_equal
 from test_deleted import attach, fails_midway, listed, restore, whole
 from test_keys import make_key
@@ -16,8 +16,10 @@ NEEDS_SOCKET = False
 
 
 def begun(client):
-    """The time at which a run begins."""
-    return client.get("/me").json()["meta"]["timestamp"]
+    """A time after all that was done before, and before all that is done from now on."""
+    for _ in range(2):
+        wait_past(time := client.get("/me").json()["meta"]["timestamp"])
+    return time
 
 
 def undo(client, since, **fields):
