@@ -174,16 +174,20 @@ def test_a_client_that_hangs_up_frees_its_place(server, owner, begin):
 def test_a_key_that_is_revoked_meanwhile_counts_no_more(server, owner, begin):
     key = owner.make("/keys", {"name": "short"})
     project = owner.make_project()
-    waiting = begin("/tasks", key=key["api_key"], ready="true", project_id=project["id"])
+    query = {"key": key["api_key"], "ready": "true", "project_id": project["id"]}
+    waiting = [begin("/tasks", **query) for _ in range(WAITS)]
+    until_all_wait(server, project, key["api_key"])
     owner.data(owner.delete(f"/keys/{key['key']['id']}"))
     owner.make_task(project)
-    fault(waiting.answer(), 401, "unauthorized")
+    for wait in waiting:
+        fault(wait.answer(), 401, "unauthorized")
     # Nor does a role that is lost.
     ada = server.join("admin")
     key = ada.key
     project = owner.make_project()
     since = datetime.now(UTC).isoformat()
     events, changes = begin("/events", key=key, since=since), begin("/changes", key=key, after=end(ada))
+    until_all_wait(server, project, key)
     owner.data(owner.patch(f"/members/{of(ada)}", {"role": "client"}))
     owner.make_task(project)
     fault(events.answer(), 403, "forbidden")
