@@ -30,7 +30,7 @@ LONGEST += [
 LONGEST += ["waiting", "oauth", "slow_clients", "database", "board_phone", "commands", "deleted"]
 LONGEST += ["undo", "secrets", "listen", "deploy", "client_projects", "sweeper", "readme", "startup"]
 LONGEST += ["transfer", "serving", "formats", "changes", "bad_input", "config", "deliveries"]
-LONGEST += ["tools_clients", "docs", "backup", "repeat", "core", "tools_brief", "query_plans"]
+LONGEST += ["tools_clients", "docs", "backup", "repeat", "core", "tools_brief", "query_plans", "openapi"]
 
 # A notice that stays for 6 s stays for a minute: a busy machine may take long to come to its button.
 SLOWED = """(({ setTimeout }) => {
