@@ -25,7 +25,7 @@ from mailboxes import Mailbox, token_in
 from misplaced import ENTER, HEADS, MISTAKES, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
 from receivers import certificates
 from test_client_projects import ALL, MAY, fill, read_all
-from test_client_projects import call as call_tool
+from test_tools import text_of
 from traces import Hunt
 
 # Texts that may contain the path and query of a webhook's URL.
@@ -222,7 +222,7 @@ class Stage:
         paths += [f"/tasks/{ids['task']}/attachments/{ids['attachment']}", f"/tasks?q={hidden}"]
         read |= {path: client.request("GET", path, envelope=False).text for path in paths}
         for name, given in (("get_task", {"task_id": moved}), ("get_project", {"project": other["id"]})):
-            read[name] = call_tool(self.server, client, name, given)
+            read[name], _ = text_of(client, name, given)
         while "invites" in (mail := self.box.next(CLIENT["email"]))["Subject"]:
             continue
         assert shown in str(read) and shown in str(mail)
