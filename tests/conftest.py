@@ -17,16 +17,8 @@ from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = ["clients", "page", "board_task", "board_page", "board_screens", "board_order"]
-LONGEST += [
-    "board_views",
-    "board_records",
-    "board_today",
-    "board_week",
-    "docs_page",
-    "mail",
-    "retries",
-    "throwaway",
-]
+LONGEST += ["board_views", "board_records", "board_today", "board_week", "docs_page", "mail"]
+LONGEST += ["retries", "throwaway"]
 LONGEST += ["waiting", "oauth", "slow_clients", "database", "board_phone", "commands", "deleted"]
 LONGEST += ["undo", "secrets", "listen", "deploy", "client_projects", "sweeper", "readme", "startup"]
 LONGEST += ["transfer", "serving", "formats", "changes", "bad_input", "config", "deliveries"]
