@@ -152,7 +152,7 @@ class NoPart:
 
     @staticmethod
     def commented(_transaction: Transaction, task: Row, _comment: Row, question: bool) -> tuple:
-        return task, refuse(["question"] * question, "question"), set(), set()
+        return task, refuse({"question"} if question else (), "question"), set(), set()
 
     # The order (parts/order.py) and blockers (parts/blockers.py).
     move = staticmethod(lambda _transaction, _task, fields: refuse(fields, "after", "before"))
@@ -165,7 +165,7 @@ class NoPart:
 
     @staticmethod
     def of_new(_number: int, references: list[int | str] | None) -> list[Row]:
-        refuse(["blocked_by"] * bool(references), "blocked_by")
+        refuse({"blocked_by"} if references else (), "blocked_by")
         return []
 
 

@@ -29,7 +29,8 @@ def test_a_run_that_is_interrupted_leaves_no_server(tmp_path, how):
     stuck.write_text(STUCK)
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
     options = "-q -n 1 -p no:cacheprovider -p conftest"
-    words = [sys.executable, "-m", "pytest", *options.split(), stuck]
+    # A shell's background job ignores SIGINT, and its children would.
+    words = ["env", "--default-signal=INT", sys.executable, "-m", "pytest", *options.split(), stuck]
     with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as run:
         pids = wait_until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
         ends = [os.pidfd_open(int(pid)) for pid in pids.split()]
