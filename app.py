@@ -27,7 +27,7 @@ import commands
 import gateway
 import limits
 import schemas
-from database import LOCK_SECONDS, Row, check_in_place, db
+from database import LOCK_SECONDS, SEARCH_STEPS, Row, check_in_place, db
 from errors import ApiError, Conflict, Gone, PreconditionFailed, TooMany
 from lists import task_page
 from meetings import Meeting, Whiteboard
@@ -577,7 +577,7 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         return task_page(**filters, counted=counted, since=since)
 
     if "q" in filters:
-        read = partial(search, read)
+        read = partial(search, read, SEARCH_STEPS)
     return awaited(wait, read, lambda page: page["pagination"]["total"])
 
 

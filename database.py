@@ -69,6 +69,7 @@ class ThreadState(threading.local):
     writer: sqlite3.Connection | None = None  # during a write transaction
     viewer: str | None = None  # the id of the member for whom this thread reads only `Base.SEEN`
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
+    steps = PROGRESS_STEPS  # between two checks of that time
 
 
 class LimitedDatabase(SqliteDatabase):
@@ -138,8 +139,7 @@ class Database(SqliteDatabase):
         if (connection := thread.writer) is None or thread.viewer:
             # Calling `connection` takes as long as a short statement.
             connection = (not thread.viewer and self._state.conn) or self.connection()  # type: ignore[attr-defined]
-            steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
-            connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, steps)
+            connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, thread.steps)
         if not most:
             return connection.execute(sql, parameters).fetchall()
         usual = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
@@ -149,16 +149,17 @@ class Database(SqliteDatabase):
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, usual)
 
     @contextmanager
-    def limit(self, seconds: float) -> Iterator[None]:
+    def limit(self, seconds: float, steps: int = PROGRESS_STEPS) -> Iterator[None]:
         """Interrupt reads of this thread after `seconds`, from the start of the body; writes go on.
 
-        A query that is interrupted raises SQLite's error `SQLITE_INTERRUPT`.
+        SQLite looks at the clock every `steps` instructions. A query that is interrupted raises its error
+        `SQLITE_INTERRUPT`.
         """
-        self._thread.ends_at = time.monotonic() + seconds
+        self._thread.ends_at, self._thread.steps = time.monotonic() + seconds, steps
         try:
             yield
         finally:
-            self._thread.ends_at = math.inf
+            self._thread.ends_at, self._thread.steps = math.inf, PROGRESS_STEPS
 
     @contextmanager
     def viewed_by(self, viewer: str | None) -> Iterator[None]:

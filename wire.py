@@ -30,7 +30,7 @@ import errors
 import limits
 import schemas
 import strictjson
-from database import DATABASE_ERRORS, Row, db, digest, is_outage, to_json
+from database import DATABASE_ERRORS, PROGRESS_STEPS, Row, db, digest, is_outage, to_json
 from lists import NAMED
 from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
 from metrics import OTHER, figures
@@ -482,9 +482,12 @@ def slot(slots: limits.Slots, refusal: type[errors.ApiError], *words: Any) -> It
         slots.release(member_id)
 
 
-def search(read: Callable[[], Row]) -> Row:
-    """Call `read`, which searches all texts or all activity, in a slot for searches. Raises `TooMany`."""
-    with slot(searches, errors.TooMany, limits.WAIT_AGAIN), db.limit(limits.SEARCH_SECONDS):
+def search(read: Callable[[], Row], steps: int = PROGRESS_STEPS) -> Row:
+    """Call `read`, which searches all texts or all activity, in a slot for searches. Raises `TooMany`.
+
+    SQLite looks at the clock every `steps` instructions.
+    """
+    with slot(searches, errors.TooMany, limits.WAIT_AGAIN), db.limit(limits.SEARCH_SECONDS, steps):
         return read()
 
 
