@@ -153,13 +153,15 @@ class Database(SqliteDatabase):
         """Interrupt reads of this thread after `seconds`, from the start of the body; writes go on.
 
         SQLite looks at the clock every `steps` instructions. A query that is interrupted raises its error
-        `SQLITE_INTERRUPT`.
+        `SQLITE_INTERRUPT`. After the body, an outer limit holds again.
         """
-        self._thread.ends_at, self._thread.steps = time.monotonic() + seconds, steps
+        thread = self._thread
+        outer = thread.ends_at, thread.steps
+        thread.ends_at, thread.steps = time.monotonic() + seconds, steps
         try:
             yield
         finally:
-            self._thread.ends_at, self._thread.steps = math.inf, PROGRESS_STEPS
+            thread.ends_at, thread.steps = outer
 
     @contextmanager
     def viewed_by(self, viewer: str | None) -> Iterator[None]:

@@ -439,6 +439,15 @@ def test_a_read_that_does_not_end_holds_up_few_writes(database, monkeypatch):
     wait_until(lambda: note(database) and not database._long_log)
 
 
+def test_a_limit_of_reads_holds_again_after_one_within_it(database):
+    with db.limit(-1, steps=1):
+        with db.limit(PATIENCE):
+            assert Member.active_owners.one() is None
+        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            Member.active_owners.one()
+    assert Member.active_owners.one() is None
+
+
 def test_the_lock_is_not_lost_by_who_gives_up():
     lock = FairLock()
     assert lock.acquire(1)
