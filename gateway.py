@@ -563,9 +563,6 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
 
 
 NOT_WAITING: Row = {"wait_json": "null", "blocked_task_id": None, "blocked_summary": None}
-RESUMED: partial[Row] = partial(dict, NOT_WAITING, status="queued", ended_at=None)
-FINISHED: partial[Row] = partial(dict, NOT_WAITING, status="succeeded")
-FAILED: partial[Row] = partial(dict, status="failed", wait_json="null")
 NOT_APPLIED = {
     "not_found": (404, "TaskFlow not found."),
     "not_managed": (409, "TaskFlow is not managed by this webhook surface."),
@@ -576,6 +573,20 @@ NOT_APPLIED = {
 def waiting_columns(**fields: Any) -> Row:
     blocked = fields.get("blocked_task_id") is not None or fields.get("blocked_summary") is not None
     return fields | {"status": "blocked" if blocked else "waiting", "ended_at": None}
+
+
+def resumed_columns(**fields: Any) -> Row:
+    """Return the columns of a flow that continues; the body may name its status."""
+    return NOT_WAITING | {"status": "queued", "ended_at": None} | fields
+
+
+def finished_columns(**fields: Any) -> Row:
+    return NOT_WAITING | {"status": "succeeded"} | fields
+
+
+def failed_columns(**fields: Any) -> Row:
+    """Return the columns of a flow that failed; it keeps what blocked it, unless the body changes that."""
+    return {"status": "failed", "wait_json": "null"} | fields
 
 
 def _not_applied(code: str, **more: Any) -> Outcome:
@@ -686,9 +697,9 @@ ACTIONS: dict[str, Action] = {
     "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
     "get_task_summary": _action(get_task_summary, writes=False, flow_id=NonEmpty(required=True)),
     "set_waiting": _revision_action(waiting_columns, **STEP_FIELDS, wait_json=AnyJSON(), **BLOCKED),
-    "resume_flow": _revision_action(RESUMED, status=Choice(OPEN_STATUSES), **STEP_FIELDS),
-    "finish_flow": _revision_action(FINISHED, "ended_at", state_json=AnyJSON()),
-    "fail_flow": _revision_action(FAILED, "ended_at", state_json=AnyJSON(), **BLOCKED),
+    "resume_flow": _revision_action(resumed_columns, status=Choice(OPEN_STATUSES), **STEP_FIELDS),
+    "finish_flow": _revision_action(finished_columns, "ended_at", state_json=AnyJSON()),
+    "fail_flow": _revision_action(failed_columns, "ended_at", state_json=AnyJSON(), **BLOCKED),
     "request_cancel": _revision_action(dict, "cancel_requested_at"),
     "cancel_flow": _action(cancel_flow, writes=True, flow_id=NonEmpty(required=True)),
     "run_task": Action(RunTask(), run_task, writes=True),
