@@ -449,7 +449,7 @@ def first_problem(error: ValidationError) -> str:
 # The answers of actions ------------------------------------------------------------------------
 
 
-class View(CamelCase, Shown):
+class NonNull(CamelCase, Shown):
     """The schema of an answer that shows the columns of a row that are not null."""
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
@@ -465,7 +465,7 @@ FlowShown = shown(
     Flow,
     "id sync_mode controller_id revision status notify_policy goal current_step blocked_task_id"
     " blocked_summary state_json wait_json cancel_requested_at created_at updated_at ended_at",
-    base=View,
+    base=NonNull,
     id=Id(data_key="flowId"),
     controller_id=str | None,
     state_json=fields.Raw(allow_none=True),
@@ -477,7 +477,7 @@ ChildTaskShown = shown(
     " started_at ended_at cleanup_after source_id child_session_key parent_task_id agent_id run_id label"
     " error progress_summary terminal_summary terminal_outcome",
     "ChildTask",
-    base=View,
+    base=NonNull,
     id=Id(data_key="taskId"),
     scope_kind=fields.String(validate=validate.Equal("session")),
     delivery_status=fields.String(validate=validate.Equal("pending")),
