@@ -9,7 +9,7 @@ import signal
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -637,15 +637,35 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
     return secrets
 
 
-PROXY_URL = r"http://(?:[!-?A-~]+:[!-?A-~]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::[1-9]\d{0,4})?/?\Z"
+def signing_key(secret: str) -> bytes:
+    """Return the key's bytes, in base64 after `whsec_` (Standard Webhooks). Raises `ValueError`."""
+    if secret.startswith("whsec_"):
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    return secret.encode()
+
+
 HEADER_RULE = "must be one line `Name: value` with a header that HTTP and the service do not set"
-PROXY_RULE = "must be http://host:port or http://user:password@host:port"
-# How a secret is checked, by the last part of its setting; others are keys.
-SECRET_CHECKS: dict[str, Any] = {
+# How each secret of a webhook is checked.
+SECRET_CHECKS: dict[str, Callable[[str], object]] = {
     "url": Url(2000).deserialize,
     "header": validate.Regexp(HEADER_LINE, error=HEADER_RULE),
-    "delivery.proxy": validate.Regexp(PROXY_URL, error=PROXY_RULE),
+    "secret": signing_key,
+    "previous_secret": signing_key,
 }
+PROXY_URL = r"http://(?:[!-?A-~]+:[!-?A-~]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::[1-9]\d{0,4})?/?\Z"
+PROXY_RULE = "must be http://host:port or http://user:password@host:port"
+
+
+def checked(setting: str, check: Callable[[str], object], secrets: dict[str, Any]) -> str | None:
+    """Return the secret of a setting, or None if it is not set. Raises `LookupError` for a bad one."""
+    if (secret := secrets.get(setting)) is not None:
+        try:
+            check(secret)
+        except ValidationError as error:
+            raise LookupError(f"{without_paths(setting)}: {error.messages[0]}") from error
+        except ValueError as error:
+            raise LookupError(f"{without_paths(setting)}: base64 must follow whsec_") from error
+    return secret
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -653,43 +673,30 @@ def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
 
     Raises `LookupError`, naming the webhook of a bad secret.
     """
-    keys, webhooks, proxy = ("secret", "previous_secret"), [], "delivery.proxy"
+    webhooks = []
     references = {
         f"webhooks: {webhook['name']}: {key}": webhook[key]
         for webhook in config["WEBHOOKS"]
-        for key in ("url", "header", *keys)
+        for key in SECRET_CHECKS
         if isinstance(webhook[key], dict)
     }
-    resolved = resolve_all(references | {proxy: config["DELIVERY"]["proxy"]}, config)
-    for setting, secret in resolved.items():
-        try:
-            SECRET_CHECKS.get(setting.rpartition(": ")[2], signing_key)(secret)
-        except ValidationError as error:
-            raise LookupError(f"{without_paths(setting)}: {error.messages[0]}") from error
-        except ValueError as error:
-            raise LookupError(f"{without_paths(setting)}: base64 must follow whsec_") from error
+    resolved = resolve_all(references | {"delivery.proxy": config["DELIVERY"]["proxy"]}, config)
     for webhook in config["WEBHOOKS"]:
-        setting = f"webhooks: {webhook['name']}"
-        url = resolved.get(f"{setting}: url", webhook["url"])
+        prefix = f"webhooks: {webhook['name']}: "
+        own = {key: checked(prefix + key, check, resolved) for key, check in SECRET_CHECKS.items()}
+        url = own["url"] or webhook["url"]
         parts = urlsplit(url)
-        header = HEADER_LINE.fullmatch(resolved.get(f"{setting}: header", ""))
+        header = HEADER_LINE.fullmatch(own["header"] or "")
         more = {
             "url": url,
             "shown_url": f"{parts.scheme}://{parts.netloc}/…" if _has_secret_url(webhook) else url,
             "headers": {header[1]: header[2]} if header else {},
-            "proxy": resolved.get(proxy),
             "base_url": config["SERVER"]["base_url"],
-            "secrets": [resolved[f"{setting}: {key}"] for key in keys if f"{setting}: {key}" in resolved],
+            "secrets": [own[key] for key in ("secret", "previous_secret") if own[key] is not None],
         }
         webhooks.append(webhook | more)
-    return webhooks
-
-
-def signing_key(secret: str) -> bytes:
-    """Return the key's bytes, in base64 after `whsec_` (Standard Webhooks). Raises `ValueError`."""
-    if secret.startswith("whsec_"):
-        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    return secret.encode()
+    proxy = checked("delivery.proxy", validate.Regexp(PROXY_URL, error=PROXY_RULE), resolved)
+    return [webhook | {"proxy": proxy} for webhook in webhooks]
 
 
 def bootstrap_key(config: dict[str, Any]) -> str | None:
