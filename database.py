@@ -63,6 +63,108 @@ READ_PRAGMAS = PRAGMAS | {"cache_size": -1000}  # KiB
 LOG_BYTES = 256 * 1024 * 1024  # size of the log from which a checkpoint waits for readers
 
 
+# The turn to write ----------------------------------------------------------------------------
+
+
+class Group(threading.Event):
+    """Writers that share a commit; the event is set after the commit."""
+
+    size = 0  # the number of writers that wait for the commit
+    failed = True  # until the commit has succeeded
+
+
+class Turn(NamedTuple):
+    """A thread that holds a `FairLock` or waits for it."""
+
+    comes: threading.Lock  # is released when the turn comes
+    begins_group: bool  # whether the thread must not join the group of another
+
+
+class FairLock:
+    """A lock that goes to the thread that has waited longest, so that no writer starves.
+
+    If another process has locked the database for `STALL_SECONDS`, only `most` threads may hold this lock, or
+    wait for it or for a commit. Other threads are refused at once, and remain for reads.
+    """
+
+    STALL_SECONDS = 2.0
+
+    def __init__(self, most: int = 8) -> None:
+        self.most = most
+        self.group = Group()  # of the holder
+        self._mutex = threading.Lock()
+        self._progress_at = 0.0
+        self._turns: deque[Turn] = deque()  # of the holder, then of each thread that waits
+
+    def acquire(self, timeout: float, *, begins_group: bool = False) -> bool:
+        """Wait for the lock, at most `timeout` seconds; return whether the thread holds it now."""
+        ends_at = time.monotonic() + timeout
+        turn = Turn(threading.Lock(), begins_group)
+        turn.comes.acquire()
+        with self._mutex:
+            self._turns.append(turn)
+            if len(self._turns) == 1:
+                self.progress()
+        while self._turns[0] is not turn:
+            with self._mutex:
+                at = time.monotonic()
+                stalls = at - self._progress_at > self.STALL_SECONDS
+                before = self.group.size + self._turns.index(turn)  # threads
+                is_over = at >= ends_at or (stalls and before >= self.most)
+                if is_over and self._turns[0] is not turn:
+                    self._turns.remove(turn)
+                    return False
+            turn.comes.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
+        return True
+
+    def progress(self) -> None:
+        """Note that the holder has SQLite's lock too."""
+        self._progress_at = time.monotonic()
+
+    def hand_on(self) -> bool:
+        """Give the lock to the next thread, if that may join this group; return whether it did."""
+        with self._mutex:
+            if len(self._turns) == 1 or self._turns[1].begins_group or self.group.size + 1 >= self.most:
+                return False
+            self.group.size += 1
+            self._turns.popleft()
+            self._turns[0].comes.release()
+            return True
+
+    def release(self) -> None:
+        """End the holder's group, and give the lock to the next thread."""
+        with self._mutex:
+            group, self.group = self.group, Group()
+            self._turns.popleft()
+            if self._turns:
+                self._turns[0].comes.release()
+        group.set()
+
+
+write_turn = FairLock()
+
+
+prepared_files: dict[str, os.stat_result] = {}  # by path, of the databases that were prepared
+
+
+def check_in_place() -> None:
+    """Raise `Unavailable` if the path no longer leads to the database that was prepared.
+
+    SQLite would continue with a moved or deleted file, and its writes would be lost.
+    """
+    prepared = prepared_files.get(db.database)
+    with suppress(OSError):
+        if prepared is None or os.path.samestat(prepared, os.stat(db.database)):
+            return
+    raise Unavailable(
+        "the database file was moved, replaced or deleted; put it back and restart the server",
+        retry_after=None,
+    )
+
+
+# The database ---------------------------------------------------------------------------------
+
+
 class ThreadState(threading.local):
     """The state of the database for each thread."""
 
@@ -652,102 +754,3 @@ class Sequenced(Identified):
 
     seq = AutoField()
     id = TextField(unique=True)
-
-
-# Writing --------------------------------------------------------------------------------------
-
-
-class Group(threading.Event):
-    """Writers that share a commit; the event is set after the commit."""
-
-    size = 0  # the number of writers that wait for the commit
-    failed = True  # until the commit has succeeded
-
-
-class Turn(NamedTuple):
-    """A thread that holds a `FairLock` or waits for it."""
-
-    comes: threading.Lock  # is released when the turn comes
-    begins_group: bool  # whether the thread must not join the group of another
-
-
-class FairLock:
-    """A lock that goes to the thread that has waited longest, so that no writer starves.
-
-    If another process has locked the database for `STALL_SECONDS`, only `most` threads may hold this lock, or
-    wait for it or for a commit. Other threads are refused at once, and remain for reads.
-    """
-
-    STALL_SECONDS = 2.0
-
-    def __init__(self, most: int = 8) -> None:
-        self.most = most
-        self.group = Group()  # of the holder
-        self._mutex = threading.Lock()
-        self._progress_at = 0.0
-        self._turns: deque[Turn] = deque()  # of the holder, then of each thread that waits
-
-    def acquire(self, timeout: float, *, begins_group: bool = False) -> bool:
-        """Wait for the lock, at most `timeout` seconds; return whether the thread holds it now."""
-        ends_at = time.monotonic() + timeout
-        turn = Turn(threading.Lock(), begins_group)
-        turn.comes.acquire()
-        with self._mutex:
-            self._turns.append(turn)
-            if len(self._turns) == 1:
-                self.progress()
-        while self._turns[0] is not turn:
-            with self._mutex:
-                at = time.monotonic()
-                stalls = at - self._progress_at > self.STALL_SECONDS
-                before = self.group.size + self._turns.index(turn)  # threads
-                is_over = at >= ends_at or (stalls and before >= self.most)
-                if is_over and self._turns[0] is not turn:
-                    self._turns.remove(turn)
-                    return False
-            turn.comes.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
-        return True
-
-    def progress(self) -> None:
-        """Note that the holder has SQLite's lock too."""
-        self._progress_at = time.monotonic()
-
-    def hand_on(self) -> bool:
-        """Give the lock to the next thread, if that may join this group; return whether it did."""
-        with self._mutex:
-            if len(self._turns) == 1 or self._turns[1].begins_group or self.group.size + 1 >= self.most:
-                return False
-            self.group.size += 1
-            self._turns.popleft()
-            self._turns[0].comes.release()
-            return True
-
-    def release(self) -> None:
-        """End the holder's group, and give the lock to the next thread."""
-        with self._mutex:
-            group, self.group = self.group, Group()
-            self._turns.popleft()
-            if self._turns:
-                self._turns[0].comes.release()
-        group.set()
-
-
-write_turn = FairLock()
-
-
-prepared_files: dict[str, os.stat_result] = {}  # by path, of the databases that were prepared
-
-
-def check_in_place() -> None:
-    """Raise `Unavailable` if the path no longer leads to the database that was prepared.
-
-    SQLite would continue with a moved or deleted file, and its writes would be lost.
-    """
-    prepared = prepared_files.get(db.database)
-    with suppress(OSError):
-        if prepared is None or os.path.samestat(prepared, os.stat(db.database)):
-            return
-    raise Unavailable(
-        "the database file was moved, replaced or deleted; put it back and restart the server",
-        retry_after=None,
-    )
