@@ -60,7 +60,7 @@ PRAGMAS = {
 }
 # Each thread reads through a connection, whose cache a large sort fills. SQLite's 2 MB would take 40 MB more.
 READ_PRAGMAS = PRAGMAS | {"cache_size": -1000}  # KiB
-LOG_BYTES = 256 * 1024 * 1024  # size of the log from which a checkpoint waits for readers
+WAL_BYTES = 256 * 1024 * 1024  # size of the write-ahead log from which a checkpoint waits for readers
 
 
 # The turn to write ----------------------------------------------------------------------------
@@ -206,7 +206,8 @@ class Database(SqliteDatabase):
         # In memory: otherwise each page that a savepoint may have to restore goes to a temporary file.
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
         self._limited = LimitedDatabase()
-        self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
+        self._blocked_wal_bytes = 0  # the size of the log at the last checkpoint that readers blocked
+        self._busy_seconds = 0  # the timeout of the connection for writing; 0 before `_begin` sets it
         self._changes = 0  # `total_changes` of the connection for writing when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=READ_PRAGMAS, lock_type="immediate")
@@ -215,7 +216,7 @@ class Database(SqliteDatabase):
         super().init(database, *arguments, check_same_thread=False, **options)
         for other in (self._writer, self._limited):
             other.init(database, *arguments, check_same_thread=False, **options)
-        self._wait = 0
+        self._busy_seconds = 0
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()  # another file may be where the database was
@@ -325,14 +326,14 @@ class Database(SqliteDatabase):
         if connection.in_transaction:
             connection.execute("SAVEPOINT joined")
         else:
-            self.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
-            if (seconds := max(math.ceil(ends_at - time.monotonic()), 1)) != self._wait:
+            self.checkpoint(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
+            if (seconds := max(math.ceil(ends_at - time.monotonic()), 1)) != self._busy_seconds:
                 connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
-                self._wait = seconds
+                self._busy_seconds = seconds
             connection.execute("BEGIN IMMEDIATE")
             self._changes = connection.total_changes
 
-    def _commit(self, connection: sqlite3.Connection, group: "Group", turn: ExitStack) -> None:
+    def _commit(self, connection: sqlite3.Connection, group: Group, turn: ExitStack) -> None:
         """Hand the turn on and wait for the commit of the group, or commit. Raises `Unavailable`."""
         if connection.in_transaction and write_turn.hand_on():
             turn.pop_all()  # another thread has the turn now
@@ -346,33 +347,33 @@ class Database(SqliteDatabase):
         if group.failed:
             raise Unavailable("the database could not store this together with what others wrote")
 
-    def shorten_log(self, seconds: float) -> None:
-        """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.
+    def checkpoint(self, seconds: float) -> None:
+        """Empty the log, in the turn to write, if the last write failed or the log has over `WAL_BYTES`.
 
         SQLite itself does so at 4000 pages, for which the disk may have no space, and only when no reads
         overlap. This waits up to `seconds` for reads; if that is too short, it does not try again before the
-        log has grown by another `LOG_BYTES`.
+        log has grown by another `WAL_BYTES`.
         """
         with suppress(OSError, sqlite3.Error):  # there is no log yet, or the disk is still full
             size = os.stat(f"{self.database}-wal").st_size
-            if self.refused_since or size > self._long_log + LOG_BYTES:
-                connection, checkpoint = self._writer.connection(), "PRAGMA wal_checkpoint(TRUNCATE)"
+            if self.refused_since or size > self._blocked_wal_bytes + WAL_BYTES:
+                connection = self._writer.connection()
                 # Several short waits: new reads may take over the mark of the read that a long one waits for.
                 connection.execute("PRAGMA busy_timeout = 250")
                 ends_at = time.monotonic() + (0 if self.refused_since else seconds)
-                self._wait = 0  # `_begin` sets its own
+                self._busy_seconds = 0  # `_begin` sets its own
                 is_blocked = True
                 while is_blocked:
-                    ((is_blocked, *_),) = connection.execute(checkpoint)
+                    ((is_blocked, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                     if time.monotonic() >= ends_at:
                         break
-                self._long_log = size if is_blocked else 0
+                self._blocked_wal_bytes = size if is_blocked else 0
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share. Call this while there is only one thread."""
         for other in (self._writer, self._limited):
             other.close()
-        self._wait = 0  # the next connection begins with SQLite's own timeout
+        self._busy_seconds = 0  # the next connection begins with SQLite's own timeout
         self.close()
 
 
@@ -465,8 +466,8 @@ def _splice(text: Any) -> orjson.Fragment:
 # Statements -----------------------------------------------------------------------------------
 
 
-for kind in (list, dict):  # are stored as JSON
-    sqlite3.register_adapter(kind, lambda value: to_json(value).decode())
+for json_type in (list, dict):
+    sqlite3.register_adapter(json_type, lambda value: to_json(value).decode())
 
 
 class JSONField(TextField):

@@ -38,7 +38,7 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
         fcntl.flock(folder, fcntl.LOCK_EX)  # wait for another process that prepares a database here
         if locks is not None:
             locks.enter_context(lock_server())
-        _check_log(path)
+        _check_wal(path)
         for file in path.parent.glob(f".{path.name}.before-[0-9][0-9][0-9][0-9]_*"):
             file.unlink()  # an incomplete copy of a killed process
         if not path.exists():
@@ -60,12 +60,12 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
     return pending
 
 
-def _check_log(path: Path) -> None:
+def _check_wal(path: Path) -> None:
     """Raise `BadDatabase` for a log whose database is missing or empty: SQLite would delete the log."""
-    log, is_there = Path(f"{path}-wal"), path.exists()
-    if log.exists() and not (is_there and (path.stat().st_size or not log.stat().st_size)):
+    wal, is_there = Path(f"{path}-wal"), path.exists()
+    if wal.exists() and not (is_there and (path.stat().st_size or not wal.stat().st_size)):
         raise BadDatabase(
-            f"{path} is {'empty' if is_there else 'missing'}, but its log {log} is there: put the database "
+            f"{path} is {'empty' if is_there else 'missing'}, but its log {wal} is there: put the database "
             "back beside it, or move the log away to begin with an empty database"
         )
 
@@ -133,7 +133,7 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     path = Path(db.database)
     with as_bad_database(path):
         if not may_be_new:
-            _check_log(path)
+            _check_wal(path)
             if is_missing():
                 raise BadDatabase(
                     f"there is no database at {path}; `init` makes one, `restore` puts a copy there"

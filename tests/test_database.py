@@ -400,7 +400,7 @@ def note(database):
 
 
 def test_reads_that_overlap_do_not_let_the_log_grow_without_end(database, monkeypatch):
-    monkeypatch.setattr("database.LOG_BYTES", 100_000)
+    monkeypatch.setattr("database.WAL_BYTES", 100_000)
     stop, reads = threading.Event(), []
 
     def read():
@@ -427,16 +427,16 @@ def test_reads_that_overlap_do_not_let_the_log_grow_without_end(database, monkey
 
 
 def test_a_read_that_does_not_end_holds_up_few_writes(database, monkeypatch):
-    monkeypatch.setattr("database.LOG_BYTES", 100_000)
+    monkeypatch.setattr("database.WAL_BYTES", 100_000)
     monkeypatch.setattr(FairLock, "STALL_SECONDS", 0.4)
     note(database)
     assert note(database) < 100_000  # since the first write has emptied the log of the migrations
     with closing(sqlite3.connect(db.database, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM member").fetchone()
-        waited = {note(database) and database._long_log for _ in range(20)}
+        waited = {note(database) and database._blocked_wal_bytes for _ in range(20)}
     assert 2 < len(waited) < 10  # at none, and then once for each 100 kB
-    wait_until(lambda: note(database) and not database._long_log)
+    wait_until(lambda: note(database) and not database._blocked_wal_bytes)
 
 
 def test_a_limit_of_reads_holds_again_after_one_within_it(database):
