@@ -30,10 +30,9 @@ import schemas
 from database import LOCK_SECONDS, SEARCH_STEPS, Row, check_in_place, db
 from errors import ApiError, Conflict, Gone, PreconditionFailed, TooMany
 from lists import task_page
-from meetings import Meeting, Whiteboard
 from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import figures
-from models import Comment, Project, Task
+from models import Comment, Meeting, Project, Task, Whiteboard
 from outbox import Delivery, Webhook
 from settings import VERSION, SettingsError, config_file, load_settings, read_settings
 from times import now

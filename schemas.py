@@ -13,7 +13,6 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, vali
 from peewee import ForeignKeyField, IntegerField
 
 import limits
-import meetings
 import members
 import models
 import outbox
@@ -698,7 +697,7 @@ CommentShown = shown(
     via=(str | None, VIA),
 )
 MeetingShown = shown(
-    meetings.Meeting,
+    models.Meeting,
     "id title description location project_id starts_at ends_at organizer participants when"
     " created_at updated_at",
     organizer=ProfileShown,
@@ -745,7 +744,7 @@ ListedProjectShown = answer_with(
     description_cut=(bool, f"Whether this list shows only its first {models.MAX_LISTED} characters."),
 )
 WhiteboardSummaryShown = shown(
-    meetings.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
+    models.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
 )
 DeletedShown = answer_with("Deleted", id=Id, deleted=bool)
 RevokedShown = answer_with("Revoked", id=Id, revoked=bool)

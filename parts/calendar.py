@@ -13,9 +13,8 @@ from app import api, pages
 from database import Row, db, placeholder, rowid, statement
 from errors import not_found
 from lists import FILTERS
-from meetings import Meeting
 from members import CALENDAR, ApiKey, Transaction
-from models import MAX_LISTED, Task
+from models import MAX_LISTED, Meeting, Task
 from times import local, now
 from wire import operation, request
 

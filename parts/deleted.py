@@ -12,9 +12,19 @@ import schemas
 from app import api
 from database import Identified, Row, Statement, columns, digest, placeholder, rowid, statement
 from errors import Conflict, Forbidden, not_found
-from meetings import Meeting, Participant, Whiteboard
 from members import ADMINS, Activity, ApiKey, Entity, Member, Transaction, profile, via
-from models import Attachment, Comment, Milestone, Project, Task, each, newest_of
+from models import (
+    Attachment,
+    Comment,
+    Meeting,
+    Milestone,
+    Participant,
+    Project,
+    Task,
+    Whiteboard,
+    each,
+    newest_of,
+)
 from parts.blockers import Blocker
 from parts.order import Rank
 from times import first_id, now

@@ -13,9 +13,8 @@ import settings
 import store
 from commands import cli, fetch_actor, in_database
 from database import Row
-from meetings import Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Comment, Milestone, Project, Task, write
+from models import PRIORITIES, STATUSES, Comment, Milestone, Project, Task, Whiteboard, write
 from parts import attachments, resources
 from parts.inbox import Notice
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time

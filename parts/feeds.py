@@ -14,9 +14,8 @@ from app import api
 from database import PAGE_BYTES, Row, Statement, columns, db, placeholder, rowid, statement
 from errors import Gone, Invalid
 from lists import OTHER_PROJECTS
-from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
-from models import Comment, Milestone, Project, Task, each, newest_of
+from models import Comment, Meeting, Milestone, Participant, Project, Task, Whiteboard, each, newest_of
 from outbox import Event
 from parts.inbox import INBOX, Notice
 from times import first_id, now

@@ -29,9 +29,8 @@ from database import (
     statement,
 )
 from lists import FILTERS
-from meetings import Meeting
 from members import CALENDAR, Activity, ApiKey, Member, Transaction, check_references, profile
-from models import MAX_LISTED, Comment, Project, Task, each, newest_of, write
+from models import MAX_LISTED, Comment, Meeting, Project, Task, each, newest_of, write
 from times import first_id, local, now
 from webhooks import deliver, emit, in_steps
 from wire import awaited, operation, request

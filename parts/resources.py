@@ -4,15 +4,13 @@ from typing import Any
 
 from marshmallow import validate
 
-import meetings
 import models
 import schemas
 from app import OF_A_NEW_ROW, api
 from database import Row, Statement, placeholder
 from errors import Forbidden, Invalid
-from meetings import Meeting, Participant, Whiteboard
 from members import ADMINS, Member, Transaction
-from models import Milestone, Project, Task
+from models import Meeting, Milestone, Participant, Project, Task, Whiteboard
 from webhooks import announce
 from wire import operation
 
@@ -60,7 +58,7 @@ MilestoneShown = schemas.shown(
     stats=schemas.ProgressShown,
 )
 WhiteboardShown = schemas.shown(
-    meetings.Whiteboard, "id title project_id updated_at updated_by content created_at"
+    models.Whiteboard, "id title project_id updated_at updated_by content created_at"
 )
 MILESTONES = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
 WHITEBOARDS = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])

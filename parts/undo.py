@@ -13,9 +13,8 @@ import schemas
 from app import api
 from database import EncodedJSON, EncodedJSONField, Row, Statement, columns, db, digest, placeholder, to_json
 from errors import ApiError, Conflict, Forbidden, Invalid
-from meetings import Meeting
 from members import ADMINS, Activity, ApiKey, Member, Transaction
-from models import Attachment, Comment, Milestone, Project, Task, each
+from models import Attachment, Comment, Meeting, Milestone, Project, Task, each
 from parts import attachments, resources
 from parts.blockers import Blocker
 from parts.deleted import TABLES, Deleted, Earlier
