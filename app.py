@@ -35,8 +35,9 @@ from metrics import figures
 from models import Comment, Meeting, Project, Task, Whiteboard
 from outbox import Delivery, Webhook
 from settings import VERSION, SettingsError, config_file, load_settings, read_settings
+from sweeper import Errand
 from times import now
-from webhooks import Errand, announce, bodies, emit
+from webhooks import announce, bodies, emit
 from wire import (
     PathError,
     Request,

@@ -34,8 +34,8 @@ from limits import RateLimit, Slots
 from models import write
 from schemas import Choice, Id, NonEmpty, Shown, answer_with, shown
 from settings import Unresolved, resolve
+from sweeper import in_steps
 from times import epoch_ms
-from webhooks import in_steps
 from wire import Request, Response
 
 log = logging.getLogger("tasks.gateway")

@@ -17,6 +17,7 @@ from models import write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
+from sweeper import Sweeper, in_steps, prune_deliveries
 
 log = logging.getLogger("tasks")
 locks = ExitStack()  # of the database; the workers inherit them, so it is locked until all have ended
@@ -66,16 +67,16 @@ def take_over(app: Any, secrets: Secrets, threads: int) -> None:
     db.disconnect()  # before the fork
 
 
-def start_sweeper(app: Any) -> webhooks.Sweeper:
+def start_sweeper(app: Any) -> Sweeper:
     """Start the worker's threads for deliveries, hourly chores, and errands."""
     days = app.config["WORKSPACE"]["activity_days"]
     chores: list[Callable[[], object]] = [
-        webhooks.prune_deliveries,
+        prune_deliveries,
         gateway.prune_flows,
-        lambda: webhooks.in_steps(StoredAnswer.delete_old.run, before=times.now(-StoredAnswer.DAY)),
+        lambda: in_steps(StoredAnswer.delete_old.run, before=times.now(-StoredAnswer.DAY)),
         # For each session, SQLite scans all activity and comments for references.
-        lambda: webhooks.in_steps(ApiKey.delete_ended.run, most=1, before=times.now(-SESSION_DAYS * 86400)),
-        lambda: webhooks.in_steps(
+        lambda: in_steps(ApiKey.delete_ended.run, most=1, before=times.now(-SESSION_DAYS * 86400)),
+        lambda: in_steps(
             Activity.delete_old.run,
             before=times.first_id(times.now(), -days * 86400) if days else "",  # 0: it is kept forever
             after="",
@@ -83,7 +84,7 @@ def start_sweeper(app: Any) -> webhooks.Sweeper:
         ),
         *app.chores,
     ]
-    sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, app.errands, app.notes)
+    sweeper = Sweeper(Path(f"{db.database}.sender"), chores, app.errands, app.notes)
     sweeper.start()
     return sweeper
 

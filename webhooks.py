@@ -2,12 +2,11 @@
 
 `emit` stores an event and its deliveries in the transaction of the change. After the commit, `deliver`
 sends them (`_send`: a `Batch` for each webhook, which calls `post`) and stores the results. The
-`Sweeper` leases and sends the deliveries that are left in the same way (`drain`). A delivery stays
+sweeper leases and sends the deliveries that are left in the same way (`drain`). A delivery stays
 pending until its receiver has accepted it, so each event arrives at least once.
 """
 
 import base64
-import fcntl
 import hashlib
 import hmac
 import logging
@@ -16,12 +15,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from http.client import HTTPResponse
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,12 +34,11 @@ from urllib3.exceptions import HTTPError
 from database import LOCK_SECONDS, Row, is_outage
 from errors import Unavailable
 from limits import SocketDeadline
-from members import PROFILE, ApiKey, Transaction
+from members import PROFILE, Transaction
 from metrics import figures
 from models import Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from settings import VERSION, signing_key, without_paths
-from store import open_lock_file, optimize
 from times import epoch_ms, now, wire_time
 
 log = logging.getLogger("tasks.webhooks")
@@ -463,7 +460,7 @@ def store_results(results: list[tuple[Row, Result]], unsent: list[Row], seconds:
                 log.warning("webhook %s%s", without_paths(name), message)
 
 
-# Sweeping -------------------------------------------------------------------------------------
+# Deliveries that are left ---------------------------------------------------------------------
 
 
 def drain(webhook_id: str) -> int:
@@ -486,78 +483,6 @@ def due_ids() -> list[str]:
     return [row["id"] for row in Webhook.due.all(**sending.times) if row["id"] in sending.webhooks]
 
 
-# A name, a function that returns whether there is something to do, and one that does it.
-Errand = tuple[str, Callable[[], object], Callable[[], object]]
-
-
-class Sweeper:
-    """The threads that send what requests have left, in the worker that holds the lock."""
-
-    def __init__(
-        self,
-        lock: Path,
-        chores: Sequence[Callable[[], object]],
-        errands: Sequence[Errand],
-        notes: Sequence[Callable[[], object]] = (),
-    ):
-        self._lock = open_lock_file(lock)
-        self._chores = chores  # run once an hour
-        self._errands = errands
-        self._notes = (write_uses, *notes)  # store what requests of this process have noted
-        self._chores_at = 0.0
-        self._threads: dict[str, threading.Thread] = {}  # the newest of each name
-
-    def start(self) -> None:
-        self._start("sweeper", "the sweeper ends", self._run)
-
-    def stop(self, seconds: float = 5.0) -> None:
-        """Stop after the current attempts, or after `seconds`; the rest stays pending."""
-        sending.stopping.set()
-        sending.left_something.set()
-        ends_at = time.monotonic() + seconds
-        for thread in list(self._threads.values()):
-            thread.join(max(ends_at - time.monotonic(), 0))
-
-    def _start(self, name: str, consequence: str, *steps: Callable[[], object]) -> None:
-        """Run the steps in a thread with this name, unless the last one still runs."""
-
-        def run() -> None:
-            for step in steps:
-                with failures_logged(consequence):
-                    if step():  # it has sent something, and more may have come since
-                        sending.left_something.set()
-
-        if name not in self._threads or not self._threads[name].is_alive():
-            thread = threading.Thread(target=run, name=name, daemon=True)
-            thread.start()
-            self._threads[name] = thread
-
-    def _run(self) -> None:
-        beat = min(1.0, *sending.delivery["retry_schedule"], sending.delivery["timeout_seconds"])
-        while not sending.stopping.is_set():
-            with failures_logged("the sweeper goes on"):
-                self._beat()
-            sending.left_something.wait(beat)
-            sending.left_something.clear()
-
-    def _beat(self) -> None:
-        for store_noted in self._notes:
-            store_noted()
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
-        except BlockingIOError:  # another worker sweeps
-            return
-        for name, is_due, run in self._errands:
-            if is_due():
-                self._start(name, f"{name} are left for later", run)
-        for webhook_id in due_ids():
-            self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
-        if time.monotonic() >= self._chores_at:
-            self._chores_at = time.monotonic() + 3600
-            # In a thread, as they may take long and no event must wait for them.
-            self._start("chores", "a chore is left for the next hour", *self._chores)
-
-
 @contextmanager
 def failures_logged(consequence: str) -> Iterator[None]:
     """Log a failure of the body, with a traceback unless the database is busy or full."""
@@ -566,35 +491,6 @@ def failures_logged(consequence: str) -> Iterator[None]:
     except Exception as error:
         expected = isinstance(error, Unavailable) or is_outage(error)
         log.error("%s: %s", consequence, error, exc_info=not expected)
-
-
-def in_steps(deletion: Callable[..., int], most: int = 500, **parameters: Any) -> int:
-    """Delete rows, `most` in a step, so that others can write between the steps; return how many."""
-    total, count = 0, 1
-    while count and not sending.stopping.is_set():
-        with write():
-            count = deletion(most=most, **parameters)
-        total += count
-    return total
-
-
-def write_uses() -> None:
-    """Write when keys were used, which requests only note."""
-    if ApiKey.used:
-        with write():
-            pass
-
-
-def prune_deliveries() -> None:
-    """Delete deliveries that finished `keep_days` ago, or have waited that long for a disabled webhook."""
-    before = now(-sending.delivery["keep_days"] * 86400)
-    for webhook in Webhook.listing():
-        if webhook["state"] == "disabled":
-            count = in_steps(Delivery.drop_waiting.run, webhook_id=webhook["id"], before=before)
-            log_deleted(webhook, count)
-    in_steps(Delivery.delete_finished.run, before=before)
-    in_steps(Event.delete_unused.run, before=before, last=Event.last_before.value(before=before))
-    optimize()
 
 
 def log_deleted(webhook: Row, count: int) -> None:

@@ -27,8 +27,9 @@ from models import (
 )
 from parts.blockers import Blocker
 from parts.order import Rank
+from sweeper import in_steps
 from times import first_id, now
-from webhooks import announce, emit, in_steps
+from webhooks import announce, emit
 from wire import operation
 
 

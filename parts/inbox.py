@@ -31,8 +31,9 @@ from database import (
 from lists import FILTERS
 from members import CALENDAR, Activity, ApiKey, Member, Transaction, check_references, profile
 from models import MAX_LISTED, Comment, Meeting, Project, Task, each, newest_of, write
+from sweeper import in_steps
 from times import first_id, local, now
-from webhooks import deliver, emit, in_steps
+from webhooks import deliver, emit
 from wire import awaited, operation, request
 
 

@@ -13,6 +13,7 @@ import webhooks
 from errors import Unavailable
 from models import write
 from outbox import Webhook
+from sweeper import Sweeper
 
 ACTOR = {"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}
 # Only the sweeper sends; or a request waits for its receivers longer than the test lasts.
@@ -195,7 +196,7 @@ def test_a_slow_or_failing_chore_holds_up_no_event(database, tmp_path, monkeypat
         raise Unavailable("the database is busy")
 
     chores = (fail, lambda: begun.set() or let_go.wait(PATIENCE))
-    sweeper = webhooks.Sweeper(tmp_path / "sender", chores, [])
+    sweeper = Sweeper(tmp_path / "sender", chores, [])
     sweeper.start()
     try:
         assert begun.wait(PATIENCE)
