@@ -649,7 +649,7 @@ class ApiKey(Credential):
     kind: ClassVar[Any] = Case(None, [(scope == CALENDAR, CALENDAR), (is_started, "session")], "key")
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
-    # it (`write`); without one, the sweeper does (`write_uses`).
+    # it (`write`); without one, the sweeper does (`store_last_used`).
     used: ClassVar[dict[str, str]] = {}  # by the key's id
 
     @classmethod

@@ -32,7 +32,7 @@ class Sweeper:
         self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
         self._errands = errands
-        self._notes = (write_uses, *notes)  # store what requests of this process have noted
+        self._notes = (store_last_used, *notes)  # store what requests of this process have noted
         self._chores_at = 0.0
         self._threads: dict[str, threading.Thread] = {}  # the newest of each name
 
@@ -98,8 +98,8 @@ def in_steps(deletion: Callable[..., int], most: int = 500, **parameters: Any) -
     return total
 
 
-def write_uses() -> None:
-    """Write when keys were used, which requests only note."""
+def store_last_used() -> None:
+    """Store when keys were last used, which requests only note."""
     if ApiKey.used:
         with write():
             pass
