@@ -82,7 +82,7 @@ class Transaction:
         self.request_id = request_id
         self.above: dict[tuple[int, ...], set[int]] = {}  # `Blocker.above` by its numbers, for a batch
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
-        self.left_to_sweeper = 0  # deliveries
+        self.for_sweeper = 0  # deliveries that the sweeper sends
         self.spellings: dict[str, str] = {}  # of labels, by the caseless label (`Labels.spelled`)
         self.also: list[tuple[str, Row]] = []  # `task.created` and `task.deleted` with their tasks
 

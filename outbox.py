@@ -112,10 +112,10 @@ class Webhook(Entity):
     header_name = TextField(null=True)  # of its own header; the value is a secret
 
     NOUN = "webhook"
-    LEFT = "no longer in the configuration"
+    UNCONFIGURED = "no longer in the configuration"
     HEALTHY: ClassVar[Row] = {"failures": 0, "misses": 0}
     HEALTHY |= dict.fromkeys(("first_failure_at", "open_until", "last_error"))
-    has_left: ClassVar[Any] = fn.COALESCE(reason, "") == LEFT
+    is_unconfigured: ClassVar[Any] = fn.COALESCE(reason, "") == UNCONFIGURED
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -146,8 +146,8 @@ class Webhook(Entity):
     @statement
     def configured(cls: Any):
         """The webhooks that get events, with these events; a request sends to those that are `healthy`."""
-        is_healthy = (cls.failures == 0) & ~cls._has(Delivery.is_backlog)
-        return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls.has_left)
+        healthy = ((cls.failures == 0) & ~cls._has(Delivery.is_backlog)).alias("healthy")
+        return cls.select(cls.id, cls.events, cls.state, healthy).where(~cls.is_unconfigured)
 
     @statement
     def due(cls: Any):
@@ -157,14 +157,14 @@ class Webhook(Entity):
 
     @statement
     def failing(cls: Any):
-        """The number of webhooks that fail or are disabled; one that has left counts while events wait."""
+        """The number of webhooks that fail or are disabled; unconfigured ones count while events wait."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
         has_waiting = cls._has(Delivery.is_waiting)
-        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls.has_left | has_waiting)
+        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls.is_unconfigured | has_waiting)
 
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row]) -> list[str]:
-        """Store the configured webhooks and disable those that have left; return the names of these."""
+        """Store the configured webhooks and disable all others; return the names of those disabled now."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
             fields = {"url": webhook["shown_url"], "events": webhook["events"]}
@@ -177,12 +177,12 @@ class Webhook(Entity):
                 continue
             if differences(row, fields):
                 cls.set_columns(row["id"], **fields, updated_at=transaction.at)
-            if row["reason"] == cls.LEFT:
+            if row["reason"] == cls.UNCONFIGURED:
                 cls.enable(transaction, row["id"])
-        left = [row for row in others.values() if row["reason"] != cls.LEFT]
-        for row in left:
-            cls.disable(transaction, row["id"], cls.LEFT)
-        return [row["name"] for row in left]
+        removed = [row for row in others.values() if row["reason"] != cls.UNCONFIGURED]
+        for row in removed:
+            cls.disable(transaction, row["id"], cls.UNCONFIGURED)
+        return [row["name"] for row in removed]
 
     @statement
     def suspend(cls: Any):
@@ -438,8 +438,8 @@ class Delivery(Entity):
         return cls.update_where(read, **fields)
 
     @statement
-    def is_left_for(cls: Any):
-        """One row if the sweeper has to send something to the webhook before later events."""
+    def blocking(cls: Any):
+        """One row if a delivery holds up the later events of the webhook."""
         return cls.select(SQL("1")).where(cls.is_pending, cls.of_webhook, cls.blocks_later == 1).limit(1)
 
     @statement

@@ -121,7 +121,7 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
 
 
 def store_webhooks(configured: list[Row]) -> list[str]:
-    """Store the webhooks of `check_webhooks`; return the names of those that have left the configuration.
+    """Store the webhooks of `check_webhooks`; return the names of those that are no longer configured.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """

@@ -42,7 +42,7 @@ class Sweeper:
     def stop(self, seconds: float = 5.0) -> None:
         """Stop after the current attempts, or after `seconds`; the rest stays pending."""
         webhooks.sending.stopping.set()
-        webhooks.sending.left_something.set()
+        webhooks.sending.has_work.set()
         ends_at = time.monotonic() + seconds
         for thread in list(self._threads.values()):
             thread.join(max(ends_at - time.monotonic(), 0))
@@ -54,7 +54,7 @@ class Sweeper:
             for step in steps:
                 with webhooks.failures_logged(consequence):
                     if step():  # it has sent something, and more may have come since
-                        webhooks.sending.left_something.set()
+                        webhooks.sending.has_work.set()
 
         if name not in self._threads or not self._threads[name].is_alive():
             thread = threading.Thread(target=run, name=name, daemon=True)
@@ -67,8 +67,8 @@ class Sweeper:
         while not webhooks.sending.stopping.is_set():
             with webhooks.failures_logged("the sweeper goes on"):
                 self._beat()
-            webhooks.sending.left_something.wait(beat)
-            webhooks.sending.left_something.clear()
+            webhooks.sending.has_work.wait(beat)
+            webhooks.sending.has_work.clear()
 
     def _beat(self) -> None:
         for store_noted in self._notes:

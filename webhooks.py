@@ -227,7 +227,7 @@ class Sending:
     delivery: Row = field(default_factory=dict)  # the section of the configuration
     adapter: HTTPAdapter = field(default_factory=HTTPAdapter)  # replaced by `configure`
     turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)  # of requests
-    left_something: threading.Event = field(default_factory=threading.Event)  # wakes the sweeper
+    has_work: threading.Event = field(default_factory=threading.Event)  # wakes the sweeper
     stopping: threading.Event = field(default_factory=threading.Event)  # ends further attempts
     began_at: str = ""  # the time of this process's first event
 
@@ -295,7 +295,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
         else:
             status = "waiting" if webhook["state"] == "disabled" else "pending"
             ids.append(Delivery.add(transaction, seq, webhook_id, None, status))
-            transaction.left_to_sweeper += status == "pending"
+            transaction.for_sweeper += status == "pending"
     return ids
 
 
@@ -322,13 +322,13 @@ def _recipients(transaction: Transaction) -> list[Row]:
 
 def deliver(transaction: Transaction) -> dict[str, int]:
     """Send the committed transaction's deliveries; return how many were accepted and how many are pending."""
-    count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
+    count, delivered = len(transaction.deliveries) + transaction.for_sweeper, 0
     # The transaction is on disk and its deliveries are pending: at worst they are sent twice.
     with failures_logged(f"request {transaction.request_id}: deliveries are left pending"):
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
     if delivered < count:
-        sending.left_something.set()
+        sending.has_work.set()
     return {"delivered": delivered, "pending": count - delivered}
 
 
@@ -341,8 +341,8 @@ def _deliver(rows: list[Row]) -> int:
     finally:
         sending.turns.release()
     # Other deliveries may wait behind these.
-    if any(Delivery.is_left_for.value(webhook_id=id) for id in {row["webhook_id"] for row in rows}):
-        sending.left_something.set()
+    if any(Delivery.blocking.value(webhook_id=id) for id in {row["webhook_id"] for row in rows}):
+        sending.has_work.set()
     return sum(result.delivered for result in results)
 
 

@@ -452,7 +452,7 @@ class operation:
             data = answer_once(transaction, *repeatable, self.status, run) if repeatable else run()
             for event, task in transaction.also:
                 emit(transaction, event, {"task": task})
-        if transaction.deliveries or transaction.left_to_sweeper:
+        if transaction.deliveries or transaction.for_sweeper:
             counts = deliver(transaction)
             current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
         return data

@@ -61,8 +61,8 @@ def page_and_total(filters: frozenset[str]) -> tuple[Statement, Statement]:
 def configured(id: str) -> Row:
     """Return the webhook. Raises `NotFound`, and `Conflict` if it has left the configuration."""
     webhook = Webhook.shown(id)
-    if webhook["reason"] == Webhook.LEFT:
-        raise Conflict(f"the webhook {webhook['name']} is {Webhook.LEFT}; put it back there first")
+    if webhook["reason"] == Webhook.UNCONFIGURED:
+        raise Conflict(f"the webhook {webhook['name']} is {Webhook.UNCONFIGURED}; put it back there first")
     return webhook
 
 
@@ -91,7 +91,7 @@ def enable(transaction: Transaction, webhook_id: str) -> Row:
 
 def resume(webhook: Row) -> Row:
     """Have the sweeper send what waited for a webhook, after the commit of `enable`; return the webhook."""
-    webhooks.sending.left_something.set()
+    webhooks.sending.has_work.set()
     return webhook
 
 

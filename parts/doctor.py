@@ -162,7 +162,7 @@ def delivery_problems() -> list[str]:
         name, reason = webhook["name"], webhook["reason"]
         if since := webhook["first_failure_at"]:
             click.echo(f"note: the webhook {name} has failed since {since}: {webhook['last_error']}")
-        if webhook["state"] == "disabled" and reason != Webhook.LEFT:
+        if webhook["state"] == "disabled" and reason != Webhook.UNCONFIGURED:
             problems.append(f"the webhook {name} is disabled ({reason}); run: webhook enable {name}")
     return problems
 

@@ -425,7 +425,7 @@ class Throwaway:
     def advance_clock(self, current: Request) -> Response:
         step = CLOCK.load(current.get_json())["advance"]
         times.put_ahead(min(times.ahead + int(step[:-1]) * CLOCK_UNITS[step[-1]], CLOCK_MOST))
-        webhooks.sending.left_something.set()  # the sweeper looks at once
+        webhooks.sending.has_work.set()  # the sweeper looks at once
         return success({"now": times.now()}, 200)
 
     def add_fault(self, current: Request) -> Response:

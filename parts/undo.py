@@ -99,7 +99,7 @@ class Undo:
     def attempt(self, step: Callable[[], None]) -> ApiError | None:
         """Run a step and store its events; roll it back if it raises an error, and return that."""
         transaction, result = self.transaction, None
-        kept = [*self.done], [*self.left], [*transaction.deliveries], transaction.left_to_sweeper
+        kept = [*self.done], [*self.left], [*transaction.deliveries], transaction.for_sweeper
         transaction.above.clear()  # the last step may have changed what waits for what
         db.execute_sql("SAVEPOINT undo")
         try:
@@ -110,7 +110,7 @@ class Undo:
             if self.bytes > MOST_BYTES:
                 raise
             db.execute_sql("ROLLBACK TO undo")
-            self.done, self.left, transaction.deliveries, transaction.left_to_sweeper = kept
+            self.done, self.left, transaction.deliveries, transaction.for_sweeper = kept
             result = error
         transaction.also.clear()
         db.execute_sql("RELEASE undo")
@@ -345,7 +345,7 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
         db.execute_sql("ROLLBACK")
         db.execute_sql("BEGIN IMMEDIATE")
         transaction.deliveries.clear()
-        transaction.left_to_sweeper = 0
+        transaction.for_sweeper = 0
         return result
     undoes = fn.JSON_SET(Activity.changes, "$.undoes", fn.JSON_ARRAY(None, whom))
     is_own = (Activity.id > undo.begun) & (Activity.request_id == transaction.request_id)

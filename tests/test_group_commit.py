@@ -247,7 +247,7 @@ def test_the_sweeper_is_woken_after_the_commit(client, pool):
     path, pause = f"/api/v1/webhooks/{webhook['id']}/enable", Pause()
     enabled, _ = group(pool, partial(client.post, path, headers=HEADERS), pause)
     assert pause.has_begun.wait(PATIENCE)
-    assert not webhooks.sending.left_something.is_set()
+    assert not webhooks.sending.has_work.is_set()
     pause.is_over.set()
     assert enabled.result().json["data"]["state"] == "active"
-    assert webhooks.sending.left_something.is_set()
+    assert webhooks.sending.has_work.is_set()

@@ -83,7 +83,7 @@ READS = [
     (Milestone, "of_project", "task_milestone (milestone_id=?)"),
     (Webhook, "configured", "delivery_pending"),
     *((Webhook, "backlog", f"delivery_{status}") for status in ("pending", "waiting", "refused")),
-    *((Delivery, name, "delivery_pending") for name in ("due", "oldest_in_progress", "is_left_for")),
+    *((Delivery, name, "delivery_pending") for name in ("due", "oldest_in_progress", "blocking")),
     (Delivery, "drop_waiting", "delivery_waiting"),
     (Webhook, "resume", "delivery_waiting"),
     (Flow, "delete_ended", "flow_ended"),
@@ -116,7 +116,7 @@ READS = [
     (FlowTask, "counts", "flow_task_flow_seq (flow_seq=?)"),
     (FlowTask, "same_run", "flow_task_run (flow_seq=? AND run_id=? AND runtime=? AND child_session_key=?)"),
 ]
-IN_ORDER = "latest rank_after rank_before configured due oldest_in_progress is_left_for of_owner"
+IN_ORDER = "latest rank_after rank_before configured due oldest_in_progress blocking of_owner"
 IN_ORDER += " open_of_owner of_flow recent last_change"
 
 
