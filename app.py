@@ -31,7 +31,7 @@ from database import LOCK_SECONDS, SEARCH_STEPS, Row, check_in_place, db
 from errors import ApiError, Conflict, Gone, PreconditionFailed, TooMany
 from lists import task_page
 from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
-from metrics import figures
+from metrics import metrics
 from models import Comment, Meeting, Project, Task, Whiteboard
 from outbox import Delivery, Webhook
 from settings import VERSION, SettingsError, config_file, load_settings, read_settings
@@ -83,7 +83,7 @@ PARTS: tuple[str, ...] = (
     "mail",  # sign-in links and digests; needs inbox
     "administration",  # commands: keys, members and projects
     "backups",  # commands: copy and restore the database
-    "prometheus",  # the figures; needs backups
+    "prometheus",  # the metrics; needs backups
     "doctor",  # a command: what is wrong; needs backups
     "files",  # commands: import and export; needs resources, attachments, blockers and repeats
     "demo",  # a command: a believable workspace; needs resources, attachments and inbox
@@ -137,7 +137,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
         sys.exit(f"Error: webhooks.format: no part sends {', '.join(sorted(unsent))} (see PARTS in app.py)")
     for command in commands.cli.commands.values():
         app.cli.add_command(command)
-    figures.name_routes(route_labels(app))
+    metrics.name_routes(route_labels(app))
     if problems := [*unused_hooks(app), *undeclared_views(app)]:
         sys.exit(f"Error: {'; '.join(problems)} (docs/internals.md: The life of a request)")
     if proxies := settings["server"]["trusted_proxies"]:

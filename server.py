@@ -13,7 +13,7 @@ handle              a head that stops coming holds a thread                   sl
 handle_request      the deadline of the head ends a body that is coming       slow_clients: bodies_that_stop
 handle_error        a secret in a malformed head is logged and sent back      wire: malformed_head
 _cap_keepalive      a stop waits until silent connections time out            slow_clients: a_stop_waits
-murder_pending      the figures do not say how many threads are busy          metrics: threads_are_busy
+murder_pending      the metrics do not say how many threads are busy          metrics: threads_are_busy
 write_error         a head that cannot be read is answered in HTML            wire: answered_in_json
 """
 
@@ -42,7 +42,7 @@ import startup
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, THREADS, WAITS, SocketDeadline
-from metrics import figures
+from metrics import metrics
 from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, ending, envelope, waits
@@ -153,7 +153,7 @@ class Worker(ThreadWorker):
     def murder_pending(self) -> None:
         """Count the current requests; gunicorn calls this after each event and once a second."""
         super().murder_pending()
-        figures.busy(self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns))
+        metrics.busy(self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns))
 
 
 def shown_of_head(text: str | bytes) -> str:
@@ -222,7 +222,7 @@ def on_starting(server: Any) -> None:
     ports = {address[1] for address in server.cfg.address if isinstance(address, tuple)}
     if is_here and ports and port_of(base_url) not in ports:
         server.log.warning("Links will begin with %s: set server.base_url to the server's address", base_url)
-    figures.share(max(server.cfg.workers, 1))
+    metrics.share(max(server.cfg.workers, 1))
     server.app.callable = app  # for all workers, even those that start after config.toml has changed
 
 
@@ -272,9 +272,9 @@ def post_request(worker: Worker, request: Any, environ: dict, response: Any) -> 
 
 
 def pre_fork(server: Any, worker: Worker) -> None:
-    """Choose the worker's part of the figures, and the core that fewest living workers have."""
-    used = {other.part for other in server.WORKERS.values()}
-    worker.part = min({*range(figures.parts)} - used, default=0)  # further workers share one
+    """Choose the worker's segment of the metrics, and the core that fewest living workers have."""
+    used = {other.segment for other in server.WORKERS.values()}
+    worker.segment = min({*range(metrics.segments)} - used, default=0)  # further workers share one
     with contextlib.suppress(AttributeError):  # not Linux
         cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
         start = server.pid % len(cores)  # spreads several servers on one machine over its cores
@@ -290,8 +290,8 @@ def post_fork(server: Any, worker: Worker) -> None:
 
 
 def post_worker_init(worker: Worker) -> None:
-    """Set the worker's part of the figures and its core, keep threads for reads, start the sweeper."""
-    figures.use(worker.part)
+    """Set the worker's segment of the metrics and its core, keep threads for reads, start the sweeper."""
+    metrics.use(worker.segment)
     if PIN_WORKERS:
         # Affinity belongs to the thread, and the threads of the pool, which starts later, inherit it.
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed
@@ -307,7 +307,7 @@ def post_worker_init(worker: Worker) -> None:
 
 def worker_exit(server: Any, worker: Worker) -> None:
     """Let the sweeper finish its current deliveries."""
-    figures.busy(0)
+    metrics.busy(0)
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()
 

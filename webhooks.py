@@ -35,7 +35,7 @@ from database import LOCK_SECONDS, Row, is_outage
 from errors import Unavailable
 from limits import SocketDeadline
 from members import PROFILE, Transaction
-from metrics import figures
+from metrics import metrics
 from models import Changed, Task, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from settings import VERSION, signing_key, without_paths
@@ -250,7 +250,7 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     """Set the webhooks, with their secrets, that this process sends to; the server must have stored them."""
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
-    figures.name_webhooks(webhook["name"] for webhook in webhooks)
+    metrics.name_webhooks(webhook["name"] for webhook in webhooks)
     turns = max(threads // 4, 1)  # so most threads remain for other requests
     sending.turns = threading.BoundedSemaphore(turns)
     sending.delivery = delivery
@@ -446,7 +446,7 @@ def store_results(results: list[tuple[Row, Result]], unsent: list[Row], seconds:
     """Store the results, and release the leases of `unsent`. Raises `Unavailable` after `seconds`."""
     for row, result in results:
         if webhook := sending.webhooks.get(row["webhook_id"]):
-            figures.attempted(webhook["name"], result.kind)
+            metrics.attempted(webhook["name"], result.kind)
     if not results and not unsent:
         return
     with write(seconds=seconds) as transaction:

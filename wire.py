@@ -33,7 +33,7 @@ import strictjson
 from database import DATABASE_ERRORS, PROGRESS_STEPS, Row, db, digest, is_outage, to_json
 from lists import NAMED
 from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
-from metrics import OTHER, figures
+from metrics import OTHER, metrics
 from models import Task, write
 from schemas import API, API_VERSION
 from times import new_request_id, now
@@ -212,7 +212,7 @@ class Request(werkzeug.Request):
         """Count the request, and write its line to standard output, without secrets in its path."""
         path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
-        figures.answered(self.endpoint, int(status), seconds - self.waited)
+        metrics.answered(self.endpoint, int(status), seconds - self.waited)
         if (self.endpoint, status) == ("api.get_health", "200"):
             return  # a monitor asks every few seconds, and would fill the log
         who, key = ((self.caller or {}).get(name, "-") for name in ("id", "key_prefix"))

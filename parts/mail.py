@@ -27,7 +27,7 @@ from database import Row, columns, digest, placeholder, statement
 from errors import Conflict, TooMany
 from limits import RateLimit, bound
 from members import Invitation, Member, Transaction, profile
-from metrics import figures
+from metrics import metrics
 from models import write
 from parts.inbox import Notice
 from settings import mail_password
@@ -157,7 +157,7 @@ def mail_member(member: Row, id: str, subject: str, text: str) -> str | None:
     message["List-Unsubscribe"] = f"<{mailing['SERVER']['base_url']}/#view=account>"
     message.set_content(f"{text}\nNobody reads replies to this address.\n")
     reason = why_not_taken(message, member["email"])
-    figures.mailed(reason is None)
+    metrics.mailed(reason is None)
     if reason and not member["mail_error"]:
         log.warning("mail to member %s failed: %s", member["id"], reason)
     return reason

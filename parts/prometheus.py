@@ -1,4 +1,4 @@
-"""The figures of the service in the text format of Prometheus."""
+"""The metrics of the service in the text format of Prometheus."""
 
 import shutil
 from collections import Counter
@@ -6,10 +6,23 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-import metrics
 from app import pages
 from database import db
 from members import Member
+from metrics import (
+    BUCKETS,
+    BUSY,
+    CLASSES,
+    MAILED,
+    OF_ROUTE,
+    OF_WEBHOOK,
+    OTHER,
+    RESULTS,
+    UNAVAILABLE,
+    UNMAILED,
+    LabelSet,
+    metrics,
+)
 from outbox import Delivery, Webhook
 from parts import backups
 from settings import VERSION, without_paths
@@ -24,39 +37,35 @@ ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def get_metrics() -> Response:
     """Show an owner or admin the metrics of the service, in the format of Prometheus."""
     authorize(request().authenticate(), "admin", "read")
-    lines = "".join(f"{line}\n" for line in _lines(metrics.figures.totals()))
+    lines = "".join(f"{line}\n" for line in _lines(metrics.totals()))
     return Response(lines.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _lines(cells: list[float]) -> Iterator[str]:
     yield from _family("info", "gauge", "The version that serves.", [({"version": VERSION}, 1)])
-    used = [(labels, cells[at : at + metrics.OF_ROUTE]) for at, labels in metrics.figures.routes.values()]
+    used = [(labels, cells[at : at + OF_ROUTE]) for at, labels in metrics.routes.values()]
     used = [(labels, row) for labels, row in used if any(row)]
     classes = [
-        ({**labels, "status": name}, n)
-        for labels, row in used
-        for name, n in zip(metrics.CLASSES, row, strict=False)
+        ({**labels, "status": name}, n) for labels, row in used for name, n in zip(CLASSES, row, strict=False)
     ]
     yield from _family("requests_total", "counter", "Requests that were answered.", classes)
     yield from _family("request_seconds", "histogram", "Time until an answer began.", [])
     for labels, row in used:
-        sums = list(accumulate(row[len(metrics.CLASSES) : -1]))
-        for most, count in zip((*map(str, metrics.BUCKETS), "+Inf"), sums, strict=True):
+        sums = list(accumulate(row[len(CLASSES) : -1]))
+        for most, count in zip((*map(str, BUCKETS), "+Inf"), sums, strict=True):
             yield _sample("request_seconds_bucket", {**labels, "le": most}, count)
         yield _sample("request_seconds_sum", labels, row[-1])
         yield _sample("request_seconds_count", labels, sums[-1])
-    yield from _single("unavailable_total", "counter", "Answers with 503.", cells[metrics.UNAVAILABLE])
-    yield from _single(
-        "busy_threads", "gauge", "Requests that have a thread, or wait for one.", cells[metrics.BUSY]
-    )
+    yield from _single("unavailable_total", "counter", "Answers with 503.", cells[UNAVAILABLE])
+    yield from _single("busy_threads", "gauge", "Requests that have a thread, or wait for one.", cells[BUSY])
     attempts = [
         ({"webhook": name, "result": result}, cells[at + index])
-        for name, at in metrics.figures.webhooks.items()
-        for index, result in enumerate(metrics.RESULTS)
-        if name != metrics.OTHER or any(cells[at : at + metrics.OF_WEBHOOK])
+        for name, at in metrics.webhooks.items()
+        for index, result in enumerate(RESULTS)
+        if name != OTHER or any(cells[at : at + OF_WEBHOOK])
     ]
     yield from _family("delivery_attempts_total", "counter", "Attempts to send a delivery.", attempts)
-    mails = [({"result": "sent"}, cells[metrics.MAILED]), ({"result": "failed"}, cells[metrics.UNMAILED])]
+    mails = [({"result": "sent"}, cells[MAILED]), ({"result": "failed"}, cells[UNMAILED])]
     yield from _family("mail_attempts_total", "counter", "Attempts to send a mail.", mails)
     unreached = len(Member.unreached.all(since=now(-86400)))
     yield from _single("members_unreached", "gauge", "Members whose last mail failed.", unreached)
@@ -82,15 +91,13 @@ def _single(name: str, kind: str, text: str, value: float) -> Iterator[str]:
     return _family(name, kind, text, [({}, value)])
 
 
-def _family(
-    name: str, kind: str, text: str, samples: Iterable[tuple[metrics.LabelSet, float]]
-) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, samples: Iterable[tuple[LabelSet, float]]) -> Iterator[str]:
     yield f"# HELP tasks_{name} {text}"
     yield f"# TYPE tasks_{name} {kind}"
     for labels, value in samples:
         yield _sample(name, labels, value)
 
 
-def _sample(name: str, labels: metrics.LabelSet, value: float) -> str:
+def _sample(name: str, labels: LabelSet, value: float) -> str:
     pairs = ",".join(f'{key}="{label.translate(ESCAPES)}"' for key, label in labels.items())
     return f"tasks_{name}{{{pairs}}} {value:.15g}"
