@@ -281,11 +281,11 @@ class Flow(Sequenced):
 
 # Both are read backwards, in the order of `of_owner`, so a new flow is added at their end and splits no page.
 # The second index finds an open flow behind any number of ended ones.
-_of_owner = (Flow.owner, Flow.created_at, Flow.seq.desc())
+_of_owner = (Flow.owner, Flow.created_at, Flow.seq.desc())  # `indexed` has no descending columns
 Flow.add_index(*_of_owner, name="flow_owner")
 Flow.add_index(*_of_owner, where=Flow.status.not_in(Flow.TERMINAL), name="flow_open")
-Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
-Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
+Flow.indexed("flow_ended", "ended_at", where=Flow.ended_at.is_null(False))
+Flow.indexed("flow_idle", "updated_at", where=Flow.ended_at.is_null())
 
 
 class FlowTask(Sequenced):
@@ -361,8 +361,9 @@ class FlowTask(Sequenced):
         return update.where(cls.flow == placeholder("flow_seq"), cls.status.in_(list(OPEN_STATUSES)))
 
 
-_of_run = (FlowTask.flow, FlowTask.run_id, FlowTask.runtime, FlowTask.child_session_key)
-FlowTask.add_index(*_of_run, where=FlowTask.run_id.is_null(False), name="flow_task_run")
+FlowTask.indexed(
+    "flow_task_run", "flow run_id runtime child_session_key", where=FlowTask.run_id.is_null(False)
+)
 
 
 # The fields of actions --------------------------------------------------------------------------

@@ -466,7 +466,7 @@ class Delivery(Entity):
 
 
 # The outbox is read by webhook in the order of events; delivered ones must not slow that down.
-Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_pending, name="delivery_pending")
-Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_waiting, name="delivery_waiting")
-Delivery.add_index(Delivery.webhook, where=Delivery.is_refused, name="delivery_refused")
-Delivery.add_index(Delivery.created_at, name="delivery_created")
+Delivery.indexed("delivery_pending", "webhook event", where=Delivery.is_pending)
+Delivery.indexed("delivery_waiting", "webhook event", where=Delivery.is_waiting)
+Delivery.indexed("delivery_refused", "webhook", where=Delivery.is_refused)
+Delivery.indexed("delivery_created", "created_at")
