@@ -17,10 +17,10 @@ def bound(name: str, seconds: float) -> float:
 
 HEAD_SECONDS = bound("HEAD_SECONDS", 15.0)  # the longest that a request's head may take to arrive
 READ_SECONDS = bound("READ_SECONDS", 15.0)  # the longest that a request's body may take to arrive
-# So much of a refused body, beyond the size of a file, is read and discarded: else the client would not see
-# the response.
+# Bytes of a refused body that are read and discarded, beyond a file's size; otherwise the client would not
+# see the response.
 DRAIN_BYTES = 4 * 1024 * 1024
-DRAIN_SECONDS = 2.0  # the longest that this may take
+DRAIN_SECONDS = 2.0  # the longest that discarding may take
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 THREADS = 16  # of a worker, besides one for each request that waits
 UPLOADS = 6  # files that are received at once, each in memory and on one of those threads
