@@ -388,9 +388,9 @@ class Delivery(Entity):
         return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
     @classmethod
-    def lease(cls, row: Row, lease: str) -> bool:
-        """Lease the delivery until this time; return False if another thread has leased it meanwhile."""
-        count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=lease)
+    def lease(cls, row: Row, until: str) -> bool:
+        """Lease the delivery; return False if another thread has leased it meanwhile."""
+        count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=until)
         row["attempts"] += 1
         return count == 1
 
