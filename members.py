@@ -160,7 +160,7 @@ class NoPart:
     changes = staticmethod(lambda _transaction, _task, fields: refuse(fields, "blocked_by"))
     shown = staticmethod(lambda *_, **__: fn.JSON(SQL("'[]'")))
     shortened = staticmethod(lambda task: task)
-    blocked_by = affected_by = mentioned
+    blocks = affected_by = mentioned
     notify_free = changed
 
     @staticmethod

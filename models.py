@@ -637,7 +637,7 @@ class Task(Entity):
         Task.notices.changed(transaction, task, changes)
         ApiKey.brakes.notify(transaction, stored, task)
         if status == "done":
-            cls.blockers.notify_free(transaction, task, cls.blockers.blocked_by(stored))
+            cls.blockers.notify_free(transaction, task, cls.blockers.blocks(stored))
             task = cls.rules.completed(transaction, task, planned["repeat"])
         return task, changes
 
@@ -691,7 +691,7 @@ class Task(Entity):
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
         """Delete the task with its comments and attachments; return it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
-        blocked = cls.blockers.blocked_by(task)
+        blocked = cls.blockers.blocks(task)
         cls.keeper.keep_rows(transaction, cls, [task])
         cls.delete_row.run(id=id)
         cls._removed(transaction, task, blocked)
@@ -704,7 +704,7 @@ class Task(Entity):
         is_among = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
         delete = Statement(cls.delete().where(is_among))
         while tasks := cls.some_with(cls.project, project_id):
-            blocked = [cls.blockers.blocked_by(task) for task in tasks]
+            blocked = [cls.blockers.blocks(task) for task in tasks]
             cls.keeper.keep_rows(transaction, cls, tasks, part_of=project_id)
             delete.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
@@ -713,7 +713,7 @@ class Task(Entity):
 
     @classmethod
     def _removed(cls, transaction: Transaction, task: Row, blocked: list[int]) -> None:
-        """Record the deletion of a task that blocks, or as long as it was open has blocked, these tasks."""
+        """Record a task's deletion. If it was open, notify the assignees of tasks that only it blocked."""
         cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
         if task["status"] != "done":
             cls.blockers.notify_free(transaction, task, blocked)

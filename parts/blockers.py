@@ -56,8 +56,8 @@ class Blocker(Base):
         return cls.select(cls.task.alias("number")).where(cls.blocker == placeholder("number"))
 
     @classmethod
-    def blocked_by(cls, task: Row) -> list[int]:
-        """Return the numbers of the tasks that this one blocks, or as long as it was open has blocked."""
+    def blocks(cls, task: Row) -> list[int]:
+        """Return the numbers of the tasks that this task blocks; if it is done, those it blocked before."""
         return [row["number"] for row in cls.blocked.all(number=task["number"])]
 
     @statement

@@ -177,7 +177,7 @@ class Deleted(Identified):
             _record(transaction, TABLES[kind], row, rows.get("milestone.project_id", ()))
         for one in (one for one in (found, *parts) if "task" in one["rows"]):
             task = Task.stored(one["id"])
-            blocked = Blocker.blocked_by(task)
+            blocked = Blocker.blocks(task)
             Task.record(transaction, "restored", task, {"blocks": [[], blocked]} if blocked else {})
             emit(transaction, "task.created", {"task": task})
         ids = {key: some for key, some in rows.items() if some and isinstance(some[0], str)}

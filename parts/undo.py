@@ -276,7 +276,7 @@ class Undo:
 
     def need_of(self, table: Any, row: Row) -> str:
         """Return which work of others needs a new object. The run's own work is deleted before or with it."""
-        for number in Blocker.blocked_by(row) if table is Task else ():
+        for number in Blocker.blocks(row) if table is Task else ():
             if not is_made(self.entries.get(Task.id_of(number), [])):
                 return f"#{number} waits for it"
         for field, other in table._meta.backrefs.items() if table in (Milestone, Project) else ():
