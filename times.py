@@ -1,4 +1,8 @@
-"""Times in wire form, and ids that sort by time. Both come from one clock, `tick`, which never goes back."""
+"""Times in wire form, and ids that begin with their time.
+
+`now` is the system's clock, for due times and expiries; it may be set back. The times that are stored with a
+change (`epoch_ms`, `Transaction.at`) and ids come from `tick`, which never goes back.
+"""
 
 import random
 import secrets
