@@ -27,7 +27,7 @@ import settings
 import store
 import webhooks
 from errors import ApiError
-from startup import bootstrap, check_webhooks, create_database
+from startup import bootstrap, prepare_database, read_webhooks
 
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
@@ -117,12 +117,12 @@ def init() -> None:
     """
     config = current_app.config
     check_user()
-    configured = check_webhooks(config)
+    configured = read_webhooks(config)
     key = settings.bootstrap_key(config)
     logging.basicConfig(format="%(message)s")
     store.log.setLevel(logging.INFO)  # an upgrade names its copy and its steps
     with closing(store.lock_database(may_be_new=True)):
-        create_database(configured)
+        prepare_database(configured)
         owner, made = bootstrap(config, key) or (None, "")
         link = make_link(config, owner, owner)[0] if owner else ""
     click.echo(f"The database {database.db.database} is ready.")
@@ -194,7 +194,7 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
 def configure_webhooks() -> None:
     """Set up this process to send to the webhooks and to have links mailed. Raises `ClickException`."""
     config = current_app.config
-    webhooks.configure(check_webhooks(config), config["DELIVERY"])
+    webhooks.configure(read_webhooks(config), config["DELIVERY"])
     service: Any = current_app  # which has `starts`
     for start in service.starts:
         start(config, None)

@@ -244,7 +244,7 @@ def threads_without_waits(cfg: Any) -> int:
 def when_ready(server: Any) -> None:
     """Store this server's configuration in the database, now that the port is bound."""
     with exit_on_error():
-        startup.take_over(server.app.callable, server.secrets, threads_without_waits(server.cfg))
+        startup.apply_configuration(server.app.callable, server.secrets, threads_without_waits(server.cfg))
 
 
 def on_reload(server: Any) -> None:
@@ -255,7 +255,8 @@ def on_reload(server: Any) -> None:
             app = create_app()
             if db.database != before:
                 raise LookupError("server.database: a reload cannot change it; restart the service")
-            startup.take_over(app, startup.read_secrets(app.config), threads_without_waits(server.cfg))
+            secrets = startup.read_secrets(app.config)
+            startup.apply_configuration(app, secrets, threads_without_waits(server.cfg))
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)

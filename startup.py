@@ -33,7 +33,7 @@ class Secrets(NamedTuple):
 
 def read_secrets(config: dict[str, Any]) -> Secrets:
     """Read the secrets of a configuration. Raises `LookupError` for one that cannot be read."""
-    return Secrets(check_webhooks(config), mail_password(config), bootstrap_key(config))
+    return Secrets(read_webhooks(config), mail_password(config), bootstrap_key(config))
 
 
 def open_database(config: dict[str, Any], secrets: Secrets) -> None:
@@ -42,7 +42,7 @@ def open_database(config: dict[str, Any], secrets: Secrets) -> None:
     locks.enter_context(lock_database(may_be_new=secrets.owner_key is not None))
     if is_missing():
         log.warning("No database at %s: creating a new one", db.database)
-    create_database(secrets.webhooks, locks)
+    prepare_database(secrets.webhooks, locks)
     log.info("The database is %s", db.database)
     if secrets.owner_key and (made := bootstrap(config, secrets.owner_key)):
         log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
@@ -50,7 +50,7 @@ def open_database(config: dict[str, Any], secrets: Secrets) -> None:
         Delivery.release_all.run()
 
 
-def take_over(app: Any, secrets: Secrets, threads: int) -> None:
+def apply_configuration(app: Any, secrets: Secrets, threads: int) -> None:
     """Store the webhooks, and apply the configuration to this process, which the workers inherit."""
     config = app.config
     try:
@@ -89,7 +89,7 @@ def start_sweeper(app: Any) -> Sweeper:
     return sweeper
 
 
-def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:
+def prepare_database(configured: list[Row], locks: ExitStack | None = None) -> None:
     """Create or upgrade the database; a new one gets these webhooks. Raises `BadDatabase`."""
     is_new = is_missing()
     applied = prepare(locks)
@@ -113,7 +113,7 @@ def add_owner(transaction: Transaction, config: dict[str, Any], key: str | None)
     return owner, ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)[1]
 
 
-def check_webhooks(config: dict[str, Any]) -> list[Row]:
+def read_webhooks(config: dict[str, Any]) -> list[Row]:
     """Return the configured webhooks with their secrets. Raises `LookupError` for one that cannot be read."""
     if ca_file := config["DELIVERY"]["ca_file"]:
         webhooks.tls_context(ca_file)
@@ -121,7 +121,7 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
 
 
 def store_webhooks(configured: list[Row]) -> list[str]:
-    """Store the webhooks of `check_webhooks`; return the names of those that are no longer configured.
+    """Store the webhooks of `read_webhooks`; return the names of those that are no longer configured.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """

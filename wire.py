@@ -431,11 +431,11 @@ class operation:
         body = self.reads() if callable(self.reads) else current.get_json()
         if current.method == "DELETE":
             if body:
-                check(schemas.NOTHING, body)
+                load_arguments(schemas.NOTHING, body)
             return read_query(takes, current.query_string)
         if current.query_string:
             read_query(schemas.NOTHING, current.query_string)
-        return check(takes, body) if body or takes is not schemas.NOTHING else {}
+        return load_arguments(takes, body) if body or takes is not schemas.NOTHING else {}
 
     def perform(self, view: Callable, arguments: Row) -> Any:
         """Run a view in a transaction, and send the transaction's deliveries."""
@@ -522,10 +522,10 @@ def awaited(
 @lru_cache(maxsize=1024)
 def read_query(takes: Schema, query: bytes) -> Row:
     """Return the arguments that a query string has for a view; cached, as clients repeat their queries."""
-    return check(takes, request().args) if query or takes is not schemas.NOTHING else {}
+    return load_arguments(takes, request().args) if query or takes is not schemas.NOTHING else {}
 
 
-def check(schema: Schema, fields: Row | MultiDict) -> Row:
+def load_arguments(schema: Schema, fields: Row | MultiDict) -> Row:
     """Load the fields with the schema. Raises `ValidationError`, which also names repeated fields."""
     if not isinstance(fields, MultiDict):
         return schema.load(fields)

@@ -24,7 +24,7 @@ from commands import NO_OWNER, about, cli, in_database
 from outbox import Delivery, Webhook
 from parts import backups
 from settings import Unset, exposed_secrets
-from startup import check_webhooks
+from startup import read_webhooks
 from store import MIGRATIONS, migration_names, unwritable
 
 BACKUP_AGE = 36 * 3600  # seconds; the newest of nightly backups is never older
@@ -65,7 +65,7 @@ def doctor() -> None:
             problems.append(str(error))
     for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # one by one: no note hides a problem
         try:
-            check_webhooks(config | {"WEBHOOKS": part})
+            read_webhooks(config | {"WEBHOOKS": part})
         except Unset as error:
             click.echo(f"note: {error} here; the service may have it")
         except LookupError as error:

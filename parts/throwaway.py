@@ -47,7 +47,7 @@ from limits import READ_SECONDS
 from outbox import Event, Result, Webhook
 from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
-from startup import add_owner, check_webhooks, create_database
+from startup import add_owner, prepare_database, read_webhooks
 from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread
 
 # The command ----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
 
 def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None:
     """Create the database with an owner and a demonstration, which are equal for the same seed and day."""
-    create_database(check_webhooks(config))
+    prepare_database(read_webhooks(config))
     with models.write(request_id=f"req_{0:032x}") as transaction:
         demonstration = Demonstration(transaction, seed, 200, today)
         past = demonstration.past(-63, {})  # before everything else

@@ -558,7 +558,7 @@ class Local(Server):
         if Local.selected is not self:
             Local.selected = self
             logging.getLogger("tasks").handlers = [self.handler]
-            startup.take_over(self.app, self.secrets, 8)
+            startup.apply_configuration(self.app, self.secrets, 8)
 
     def session(self):
         return InProcess(self)
