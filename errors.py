@@ -103,6 +103,15 @@ class PreconditionFailed(ApiError):
     reason = "The task does not have the version of `If-Match`, or it exists although `If-None-Match` is `*`."
 
 
+class TooMany(ApiError):
+    status, code = 429, "rate_limited"
+    reason = "The member sends too many requests; see `Retry-After` and `RateLimit`."
+
+    def __init__(self, seconds: int):
+        super().__init__(f"too many requests; try again in {seconds} s")
+        self.headers = {"Retry-After": str(seconds)}
+
+
 def not_found(noun: str) -> Any:
     """Raise `NotFound`; a function, so that it can follow `or`."""
     raise NotFound(noun)
@@ -111,12 +120,3 @@ def not_found(noun: str) -> Any:
 def either(*words: str) -> str:
     """Return words as a choice: a, b or c."""
     return f"{', '.join(words[:-1])} or {words[-1]}".removeprefix(" or ")
-
-
-class TooMany(ApiError):
-    status, code = 429, "rate_limited"
-    reason = "The member sends too many requests; see `Retry-After` and `RateLimit`."
-
-    def __init__(self, seconds: int):
-        super().__init__(f"too many requests; try again in {seconds} s")
-        self.headers = {"Retry-After": str(seconds)}
