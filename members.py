@@ -340,9 +340,10 @@ class Member(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member: admins may change everybody, others themselves, except the role and projects.
 
-        If the member is no admin, a link to confirm a new address is mailed there, and the address changes
-        with the link. Raises `NotFound`, `Invalid` for the address of another member, `Forbidden`, `Conflict`
-        if no owner would be left or too many links were mailed lately, and as `check_fresh` does.
+        A member who is not an admin must confirm a new address: a link is mailed to it, and the address
+        changes when the link is used. Raises `NotFound`, `Invalid` for the address of another member,
+        `Forbidden`, `Conflict` if no owner would be left or too many links were mailed lately, and as
+        `check_fresh` does.
         """
         stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)
@@ -497,8 +498,8 @@ class Invitation(Credential):
     old_email = TextField(null=True)  # if set, the mail goes here, has no link, and says that this changed
 
     NOUN = "invitation"
-    is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure_mail` sets it
-    mail_to: ClassVar[Any] = None  # where links are mailed: the function of the part `mail`
+    is_mailed: ClassVar[bool] = False  # whether links are mailed; the part that mails them sets both
+    mail_to: ClassVar[Any] = None  # mail_to(transaction, member_id, new_email=None), called if `is_mailed`
 
     @classmethod
     def is_open(cls) -> Expression:
