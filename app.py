@@ -217,7 +217,7 @@ class Service(Flask):
     """
 
     url_rule_class = MatchingRule  # half of a start's time
-    has_errands = False  # server.py sets it where a sweeper runs
+    is_served_by_gunicorn = False  # server.py sets it in each worker
     rate_limit: limits.RateLimit | None = None  # requests per minute, by member
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -226,14 +226,14 @@ class Service(Flask):
         self.session_key: Callable[[Request], str | None] = lambda current: None
         # The lists that `register` of a part adds to.
         self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
-        self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by the beginnings of paths
-        self.starts: list[Callable] = []  # called with the configuration and its `Secrets`, at each (re)load
-        self.workers: list[Callable] = []  # called with gunicorn's worker, in each one
-        self.errands: list[Errand] = []  # of the sweeper
-        self.notes: list[Callable[[], object]] = []  # each worker's sweeper: store what requests have noted
-        self.chores: list[Callable[[], object]] = []  # of the sweeper, once an hour
-        self.refusals: list[Callable] = []  # called with each rule and its view, yield what is wrong
-        self.problems: list[Callable] = []  # for `doctor`: called with the configuration, yield what is wrong
+        self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by a path's beginning: show(error)
+        self.starts: list[Callable] = []  # start(config, secrets) at each load; secrets is None in a command
+        self.workers: list[Callable] = []  # begin(worker), once in each worker process
+        self.errands: list[Errand] = []  # (name, is_due, run); the sweeper asks every second
+        self.notes: list[Callable[[], object]] = []  # store() what this worker's requests have noted
+        self.chores: list[Callable[[], object]] = []  # chore(); the sweeper runs each every hour
+        self.refusals: list[Callable] = []  # refuse(rule, view) yields why the application must not start
+        self.problems: list[Callable] = []  # check(config) yields what `doctor` prints
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
@@ -251,7 +251,7 @@ class Service(Flask):
     @cached_property
     def match(self) -> Any:
         """A cached function that returns the endpoint of a path and method, and the ids in the path."""
-        if not self.has_errands:  # logged with the first request, as only then the server is known
+        if not self.is_served_by_gunicorn:  # logged with the first request, as only then the server is known
             log.warning("Serve with gunicorn.conf.py: without it no claim ends, and no mail or retry is sent")
         return lru_cache(maxsize=256)(self.url_map.bind("").match)  # 8 MB of the longest paths
 

@@ -197,7 +197,7 @@ def configure_webhooks() -> None:
     webhooks.configure(read_webhooks(config), config["DELIVERY"])
     service: Any = current_app  # which has `starts`
     for start in service.starts:
-        start(config, None)
+        start(config, None)  # no secrets
 
 
 def exit_on_sigterm() -> None:

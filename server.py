@@ -301,7 +301,7 @@ def post_worker_init(worker: Worker) -> None:
     write_turn.most = max(threads_without_waits(worker.cfg) // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         worker.sweeper = startup.start_sweeper(worker.wsgi)
-    worker.wsgi.has_errands = True
+    worker.wsgi.is_served_by_gunicorn = True
     for begin in worker.wsgi.workers:
         begin(worker)
 

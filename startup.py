@@ -62,7 +62,7 @@ def apply_configuration(app: Any, secrets: Secrets, threads: int) -> None:
     webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
     gateway.open_routes(config)
     for start in app.starts:
-        start(config, secrets.mail_password)
+        start(config, secrets)
     times.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
 

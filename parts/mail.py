@@ -322,6 +322,6 @@ def problems(config: Row) -> Iterator[str]:
 
 def register(app: Any) -> None:
     app.notes.append(write_asked)
-    app.starts.append(configure_mail)
+    app.starts.append(lambda config, secrets: configure_mail(config, secrets and secrets.mail_password))
     app.errands.append(("mails", has_some, send_all))
     app.problems.append(problems)
