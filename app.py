@@ -437,7 +437,7 @@ def get_member(id: str) -> Row:
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change yourself, or as owner or admin anyone. A mailed link confirms a new address of your own."""
     earlier = Member.stored(id)
-    with Task.notices.handing_on(transaction, id):
+    with Task.notices.reassigning(transaction, id):
         member = Member.edit(transaction, id, fields)
     announce(transaction, Task.take_unseen(transaction, member))
     if member["project_ids"] not in (None, earlier["project_ids"]):
@@ -453,7 +453,7 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.DeletedShown, role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> None:
     """Remove a member: revoke their keys and unassign their tasks. Their comments stay."""
-    with Task.notices.handing_on(transaction, id):
+    with Task.notices.reassigning(transaction, id):
         Member.remove(transaction, id)
     announce(transaction, Task.claims.given_up(transaction, id))
     announce(transaction, Task.clear(transaction, Task.assignee, id))

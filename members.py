@@ -135,38 +135,55 @@ def refuse(sent: Iterable[str], *names: str) -> Row:
 class NoPart:
     """Replaces each part that is left out, as in `Task.rules`, by methods of the same names."""
 
-    # Notices (parts/inbox.py), brakes (parts/brakes.py), and what is deleted (parts/deleted.py).
-    changed = notify = mention = settle = acted = archived = limited = staticmethod(lambda *_, **__: None)
-    witness = check = keep_rows = keep_values = changed
-    handing_on = staticmethod(lambda *_, **__: nullcontext())
-    mentioned = responsible = staticmethod(lambda *_: [])
-    filters = counted = staticmethod(lambda *_: {})
-    is_stuck = staticmethod(lambda _: False)
-    # Rules (parts/repeats.py), labels (parts/labels.py), claims and questions (parts/agents.py).
-    handed_on = filters
-    accepted = staticmethod(lambda _transaction, _task, fields: fields)
-    completed = staticmethod(lambda _transaction, task, _rule: task)
-    problem = staticmethod(lambda _rule: "is not accepted")
-    spelled = staticmethod(lambda _transaction, labels: [*dict.fromkeys(labels or [])])
-    given_up = mentioned
+    # Notices (parts/inbox.py).
+    notify = staticmethod(lambda transaction, task, reason, *members, **quoted: None)
+    changed = settle = staticmethod(lambda transaction, task, changes: None)
+    mention = staticmethod(lambda transaction, task, old, new, comment=None: None)
+    acted = staticmethod(lambda transaction, task_id: None)
+    archived = staticmethod(lambda transaction, project_id: None)
+    limited = staticmethod(lambda member_id: None)
+    reassigning = staticmethod(lambda transaction, member_id="", task_id="": nullcontext())
+    mentioned = staticmethod(lambda text, project_id: list[str]())
+    responsible = staticmethod(lambda transaction, task: list[str]())
+    witness = staticmethod(lambda transaction: None)
+    # Claims and questions (parts/agents.py).
+    given_up = staticmethod(lambda transaction, member_id: list[Any]())
 
     @staticmethod
-    def commented(_transaction: Transaction, task: Row, _comment: Row, question: bool) -> tuple:
+    def commented(transaction: Transaction, task: Row, comment: Row, question: bool) -> tuple:
         return task, refuse({"question"} if question else (), "question"), set(), set()
 
-    # The order (parts/order.py) and blockers (parts/blockers.py).
-    move = staticmethod(lambda _transaction, _task, fields: refuse(fields, "after", "before"))
-    directly_after = filters
-    changes = staticmethod(lambda _transaction, _task, fields: refuse(fields, "blocked_by"))
-    shown = staticmethod(lambda *_, **__: fn.JSON(SQL("'[]'")))
+    # Brakes (parts/brakes.py).
+    check = staticmethod(lambda caller: None)
+    filters = staticmethod(lambda caller: Row())
+    counted = staticmethod(lambda transaction, stored, changes: Row())
+    is_stuck = staticmethod(lambda task: False)
+    notify_stuck = staticmethod(lambda transaction, stored, task: None)
+    # The order (parts/order.py).
+    move = staticmethod(lambda transaction, task, fields: refuse(fields, "after", "before"))
+    directly_after = staticmethod(lambda transaction, number: Row())
+    # Blockers (parts/blockers.py).
+    changes = staticmethod(lambda transaction, task, fields: refuse(fields, "blocked_by"))
+    shown = staticmethod(lambda number, is_open=True, reverse=False: fn.JSON(SQL("'[]'")))
     shortened = staticmethod(lambda task: task)
-    blocks = affected_by = mentioned
-    notify_free = changed
+    blocks = staticmethod(lambda task: list[int]())
+    affected_by = staticmethod(lambda blocking, released: list[Row]())
+    notify_free = staticmethod(lambda transaction, task, numbers: None)
 
     @staticmethod
-    def of_new(_number: int, references: list[int | str] | None) -> list[Row]:
+    def of_new(number: int, references: list[int | str] | None) -> list[Row]:
         refuse({"blocked_by"} if references else (), "blocked_by")
         return []
+
+    # Rules (parts/repeats.py) and labels (parts/labels.py).
+    problem = staticmethod(lambda rule: "is not accepted")
+    accepted = staticmethod(lambda transaction, task, fields: fields)
+    rule_changes = staticmethod(lambda transaction, stored, fields, old, status: Row())
+    completed = staticmethod(lambda transaction, task, rule: task)
+    spelled = staticmethod(lambda transaction, labels: [*dict.fromkeys(labels or [])])
+    # Deleted objects (parts/deleted.py).
+    keep_rows = staticmethod(lambda transaction, table, rows, part_of=None: False)
+    keep_values = staticmethod(lambda activity_id, changes, shortened: None)
 
 
 class Entity(Identified):

@@ -608,7 +608,7 @@ class Task(Entity):
             # A completed task hands its rule on, and a reopened one takes it back. A claim ends with either
             # change, a question with the completion.
             cls._check_done(transaction, old, status)
-            changes |= cls.rules.handed_on(transaction, stored, sent, old, status)
+            changes |= cls.rules.rule_changes(transaction, stored, sent, old, status)
             ended = ["claimed_until"] + ["question_id"] * (status == "done")
             changes |= differences(stored, {name: None for name in ended if name not in sent})
         columns |= {name: new for name, (_, new) in changes.items() if name != "blocked_by"}
@@ -620,7 +620,7 @@ class Task(Entity):
         columns |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if "status" in changes:
             columns.setdefault("completed_at", transaction.at if status == "done" else None)
-        with Task.notices.handing_on(transaction, task_id=id) if is_moved else nullcontext():
+        with Task.notices.reassigning(transaction, task_id=id) if is_moved else nullcontext():
             cls.set_columns(id, **columns)
         task = stored | {name: value for name, value in columns.items() if name not in HIDDEN}
         if "blocked_by" in changes:
@@ -635,7 +635,7 @@ class Task(Entity):
         Task.notices.acted(transaction, id)
         Task.notices.settle(transaction, task, changes)
         Task.notices.changed(transaction, task, changes)
-        ApiKey.brakes.notify(transaction, stored, task)
+        ApiKey.brakes.notify_stuck(transaction, stored, task)
         if status == "done":
             cls.blockers.notify_free(transaction, task, cls.blockers.blocks(stored))
             task = cls.rules.completed(transaction, task, planned["repeat"])

@@ -82,7 +82,7 @@ class Brakes:
         return task["status"] == "todo" and task["tries"] >= MAX_TRIES
 
     @classmethod
-    def notify(cls, transaction: Transaction, stored: Row, task: Row) -> None:
+    def notify_stuck(cls, transaction: Transaction, stored: Row, task: Row) -> None:
         """Notify the person responsible for a task that is stuck now."""
         if task["tries"] < stored["tries"]:
             Task.notices.settle(transaction, task, {"tries": [stored["tries"], 0]})

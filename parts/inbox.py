@@ -364,7 +364,7 @@ class Notice(Identified):
 
     @classmethod
     @contextmanager
-    def handing_on(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
+    def reassigning(cls, transaction: Transaction, member_id: str = "", task_id: str = "") -> Iterator[None]:
         """Notify `responsible` of questions and reviews that nobody can answer any more after the block.
 
         In it a member is removed or sees fewer projects, or a task is moved.

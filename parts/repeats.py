@@ -133,7 +133,7 @@ class Rules:
         return {name: value for name, value in fields.items() if name != "repeat"}
 
     @classmethod
-    def handed_on(
+    def rule_changes(
         cls, transaction: Transaction, stored: Row, fields: Row, old: str | None, status: str | None
     ) -> Row:
         """Return the change of the rule: a completed task hands it on, and a reopened one takes it back."""
