@@ -404,7 +404,7 @@ def list_members() -> Row:
     status=201,
     role="admin",
     raises=(Conflict,),
-    also={200: "The member had been invited before. The old link no longer works."},
+    other_statuses={200: "The member had been invited before. The old link no longer works."},
 )
 def invite_member(transaction: Transaction, **fields: Any) -> Row:
     """Invite someone by e-mail address. The response contains the link to pass on."""

@@ -84,7 +84,9 @@ class Transaction:
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.for_sweeper = 0  # deliveries that the sweeper sends
         self.spellings: dict[str, str] = {}  # of labels, by the caseless label (`Labels.spelled`)
-        self.also: list[tuple[str, Row]] = []  # `task.created` and `task.deleted` with their tasks
+        # A change may add or delete further tasks (a repeating one). So `Task.add` and `Task.remove` note
+        # their events here, and `operation` emits them after the view's own.
+        self.task_events: list[tuple[str, Row]] = []  # `task.created` and `task.deleted` with their tasks
 
     def new_id(self) -> str:
         return new_id()

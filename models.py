@@ -148,10 +148,10 @@ class Resource(Entity):
         return cls.shown(row["id"])
 
     @classmethod
-    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change these fields; `also` are changes of related rows to record. Raises as `add` does."""
+    def edit(cls, transaction: Transaction, id: str, fields: Row, related_changes: Row | None = None) -> Row:
+        """Change these fields; also record `related_changes`, of other rows. Raises as `add` does."""
         stored = cls.stored(id)
-        if changes := differences(stored, fields) | (also or {}):
+        if changes := differences(stored, fields) | (related_changes or {}):
             new = {name: fields[name] for name in changes if name in fields}
             check_references(cls, new)
             cls.check(stored | fields)
@@ -231,11 +231,11 @@ class Project(Resource):
         return super().add(transaction, **{"status": "active", **fields}, owner_id=owner_id)
 
     @classmethod
-    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
+    def edit(cls, transaction: Transaction, id: str, fields: Row, related_changes: Row | None = None) -> Row:
         """Change the project. Archiving it settles the notices of its tasks."""
         if fields.get("status") == "archived":
             Task.notices.archived(transaction, id)
-        return super().edit(transaction, id, fields, also)
+        return super().edit(transaction, id, fields, related_changes)
 
     @classmethod
     def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
@@ -538,7 +538,7 @@ class Task(Entity):
         for name in HIDDEN:
             del row[name]
         if transaction.notifies:
-            transaction.also.append(("task.created", row))
+            transaction.task_events.append(("task.created", row))
         return row
 
     @classmethod
@@ -695,7 +695,7 @@ class Task(Entity):
         cls.keeper.keep_rows(transaction, cls, [task])
         cls.delete_row.run(id=id)
         cls._removed(transaction, task, blocked)
-        transaction.also.append(("task.deleted", task))
+        transaction.task_events.append(("task.deleted", task))
         return task
 
     @classmethod

@@ -372,7 +372,7 @@ class operation:
     raises: tuple[type[errors.ApiError], ...] = ()  # besides the errors of every operation
     headers: tuple[str, ...] = ()  # of a success; `run` sets ETag, and Location for a new row
     collection: str = ""  # the path below which a new row is; "" for the path of the request
-    also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
+    other_statuses: dict[int, str] = field(default_factory=dict)  # of a success, with descriptions
     after_delivery: Callable[[Any], Row] | None = None  # makes the response's data of the view's result
     scope: str = "write"  # the lowest scope of a key that may write with it; "read": a session of any scope
     preconditions: tuple[str, ...] = ()  # which of If-Match and If-None-Match it accepts
@@ -450,7 +450,7 @@ class operation:
                     arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
             run = partial(self.run, view, transaction, **arguments)
             data = answer_once(transaction, *repeatable, self.status, run) if repeatable else run()
-            for event, task in transaction.also:
+            for event, task in transaction.task_events:
                 emit(transaction, event, {"task": task})
         if transaction.deliveries or transaction.for_sweeper:
             counts = deliver(transaction)

@@ -35,7 +35,7 @@ def edit_all(
     expected = {id: frozenset([str(versions[name])]) for id, name in names.items() if name in versions}
 
     def deleted() -> set[str]:  # tasks that followed others, which were reopened
-        return {row["id"] for event, row in transaction.also if event == "task.deleted"}
+        return {row["id"] for event, row in transaction.task_events if event == "task.deleted"}
 
     def edit(id: str) -> Changed | None:
         return None if id in deleted() else Task.edit(transaction, id, {**changes}, expected.get(id))
@@ -112,7 +112,7 @@ def update_tasks(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
-@operation(PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_PUT)
+@operation(PUT_TASK, schemas.TaskShown, other_statuses={201: "It is new."}, **OF_A_PUT)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create or change the task with this id in another program. Fields not sent stay as they are."""
     named, versions = EXTERNAL_ID.load({"external_id": external_id}), expected_versions()

@@ -363,7 +363,7 @@ def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
             str(status): {"description": by_status[status].reason, "content": content}
             for status in (404, *[error.status for error in declared.raises], 500, 503)
         }
-    for status, description in declared.also.items():
+    for status, description in declared.other_statuses.items():
         responses[str(status)] = success | {"description": description}
     statuses = {401, 422, 429, 500, 503} | {error.status for error in declared.raises}
     if declared.role:

@@ -93,14 +93,14 @@ def _replace_participants(meeting_id: str, old: list[str], new: list[str]) -> No
 def edit_meeting(transaction: Transaction, id: str, fields: Row) -> Row:
     """Change these fields; participants are replaced as a whole. Raises as `edit`, and `Forbidden`."""
     _check_organizer(transaction, id)
-    also = {}
+    related_changes = {}
     if "participant_ids" in fields:
         old = [member["id"] for member in Meeting.shown(id)["participants"]]
         new = fields.pop("participant_ids") or []
         if set(new) != set(old):
             _replace_participants(id, old, new)
-            also = {"participant_ids": [old, new]}
-    return Meeting.edit(transaction, id, fields, also)
+            related_changes = {"participant_ids": [old, new]}
+    return Meeting.edit(transaction, id, fields, related_changes)
 
 
 def remove_meeting(transaction: Transaction, id: str) -> None:

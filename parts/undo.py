@@ -104,7 +104,7 @@ class Undo:
         db.execute_sql("SAVEPOINT undo")
         try:
             step()
-            for event, task in transaction.also:  # now: a thousand tasks may have long texts
+            for event, task in transaction.task_events:  # now: a thousand tasks may have long texts
                 emit(transaction, event, {"task": task})
         except ApiError as error:
             if self.bytes > MOST_BYTES:
@@ -112,7 +112,7 @@ class Undo:
             db.execute_sql("ROLLBACK TO undo")
             self.done, self.left, transaction.deliveries, transaction.for_sweeper = kept
             result = error
-        transaction.also.clear()
+        transaction.task_events.clear()
         db.execute_sql("RELEASE undo")
         return result
 
