@@ -92,6 +92,11 @@ class Transaction:
         return new_id()
 
     @property
+    def has_key(self) -> bool:
+        """Whether a key makes this change. The sweeper and commands act in a member's name without one."""
+        return "key_id" in self.actor
+
+    @property
     def makers(self) -> str:
         """The ids of the makers of a new key or link: the actor, and the makers of the key in use."""
         id, others = self.actor["id"], self.actor.get("key_makers") or ""

@@ -62,17 +62,18 @@ class Brakes:
         """Return the column `tries` of a task, if these changes change it.
 
         A try is what an agent began and then gave back, lost with the end of its claim, or submitted and got
-        back. An actor without a key is the sweeper, which ends claims. With any other change a person has
-        helped, and agents may try again. Raises `Forbidden` for an agent that begins or submits a stuck task.
+        back. The sweeper, which ends claims, acts without a key. With any other change a person has helped,
+        and agents may try again. Raises `Forbidden` for an agent that begins or submits a stuck task.
         """
         (old, status), tries = changes.get("status", (None, None)), stored["tries"]
         is_agent = transaction.actor.get("scope") == "agent"
         if is_agent and tries >= MAX_TRIES and old == "todo":
             stuck = f"agents have tried #{stored['number']} {tries} times without a result"
             raise Forbidden(f"{stuck}; a person changes or reassigns it first")
-        is_person = not is_agent and "key_id" in transaction.actor
+        is_person = not is_agent and transaction.has_key
         is_sent_back = old == "review" and status != "done" and "assignee_id" not in changes
-        if is_sent_back if is_person else status == "todo":
+        ends_try = is_sent_back if is_person else status == "todo"
+        if ends_try:
             last = Activity.last_change.one(task_id=stored["id"], path="$.status") or {}
             return {"tries": tries + 1} if last.get("scope") == "agent" else {}
         return {"tries": 0} if is_person and changes and tries else {}
@@ -87,7 +88,7 @@ class Brakes:
         if task["tries"] < stored["tries"]:
             Task.notices.settle(transaction, task, {"tries": [stored["tries"], 0]})
         if cls.is_stuck(task) and not cls.is_stuck(stored):
-            if "key_id" not in transaction.actor:  # the sweeper ends the claim of an agent
+            if not transaction.has_key:  # the sweeper ends the claim of an agent
                 transaction = Transaction(transaction.actor | {"scope": "agent"}, transaction.request_id)
             Task.notices.notify(transaction, task, "stuck", *Task.notices.responsible(transaction, task))
 

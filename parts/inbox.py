@@ -317,10 +317,10 @@ class Notice(Identified):
     def acted(cls, transaction: Transaction, task_id: str) -> None:
         """Mark the actor's notices of a task as read, since the actor has changed or answered it.
 
-        An actor without a key is the sweeper, which ends claims in a member's name: it reads nothing.
-        Nor does an agent that acts in a person's name.
+        The sweeper, which ends claims in a member's name without a key, reads nothing. Nor does an agent that
+        acts in a person's name.
         """
-        if "key_id" in transaction.actor and cls.witness(transaction):
+        if transaction.has_key and cls.witness(transaction):
             cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement
