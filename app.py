@@ -54,9 +54,8 @@ from wire import (
 
 log = logging.getLogger("tasks")
 STARTED = time.monotonic()
-# The additions to the core, in the order of registration: a line and a module of parts/ each. The core
-# imports none of them. A part may import the parts above it, which its line names as needed. Any part can be
-# deleted with its line, together with the parts that need it.
+# The parts, in the order of import: modules of parts/ that add to the core. A part may import only the parts
+# above it; "needs" names them. To leave a part out, delete its file and its line, and the parts that need it.
 PARTS: tuple[str, ...] = (
     "sessions",  # of browsers: the cookie, signing in and out
     "openapi",  # the document of the API; needs sessions
@@ -91,9 +90,14 @@ PARTS: tuple[str, ...] = (
 )
 
 # The settings that nothing but a part reads, and the part.
-READ_BY = {"server.sign_in_header": "sessions", "server.sign_out_url": "page", "mail.url": "mail"}
-READ_BY |= {"workspace.due_notice_hours": "inbox", "limits.tool_calls_per_minute": "tools"}
-READ_BY["oauth.enabled"] = "oauth"
+READ_BY = {
+    "server.sign_in_header": "sessions",
+    "server.sign_out_url": "page",
+    "mail.url": "mail",
+    "workspace.due_notice_hours": "inbox",
+    "limits.tool_calls_per_minute": "tools",
+    "oauth.enabled": "oauth",
+}
 
 # The routes of the core and of its parts: of the API, and of everything else.
 api = Blueprint("api", __name__, url_prefix=schemas.API)

@@ -69,8 +69,10 @@ REPEAT_FROM = ("due_date", "completed_at")  # from which the next due date is co
 MAX_LABELS = 10  # of a task
 DEFAULTS = {"priority": "medium", "repeat_from": REPEAT_FROM[0]}  # of a task, where null is sent
 # The fields that a copy of a task takes over.
-PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id", "labels"]
-PLANNED += ["start_date", "due_date", "metadata", "repeat", "repeat_from"]
+PLANNED = (
+    *("project_id", "milestone_id", "title", "description", "priority", "assignee_id", "labels"),
+    *("start_date", "due_date", "metadata", "repeat", "repeat_from"),
+)
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
 

@@ -529,8 +529,10 @@ NOTHING = Strict()
 CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
 # The fields that PATCH of a task accepts, and those that only PATCH of its details accepts.
 UPDATED = ("title", "status", "assignee_id", "metadata")
-DETAILS: tuple[str, ...] = ("project_id", "milestone_id", "description", "priority", "start_date", "due_date")
-DETAILS += ("labels", "external_id", "blocked_by", "repeat", "repeat_from")
+DETAILS = (
+    *("project_id", "milestone_id", "description", "priority", "start_date", "due_date"),
+    *("labels", "external_id", "blocked_by", "repeat", "repeat_from"),
+)
 OTHERS = "; PATCH /tasks/:id/details accepts more fields"
 UPDATE_TASK = TaskInput(only=UPDATED, partial=True, when=" on update", more=OTHERS)
 PLACE = ("after", "before")
