@@ -121,7 +121,7 @@ class FairLock:
         """Note that the holder has SQLite's lock too."""
         self._progress_at = time.monotonic()
 
-    def hand_on(self) -> bool:
+    def pass_turn(self) -> bool:
         """Give the lock to the next thread, if that may join this group; return whether it did."""
         with self._mutex:
             if len(self._turns) == 1 or self._turns[1].begins_group or self.group.size + 1 >= self.most:
@@ -334,8 +334,8 @@ class Database(SqliteDatabase):
             self._changes = connection.total_changes
 
     def _commit(self, connection: sqlite3.Connection, group: Group, turn: ExitStack) -> None:
-        """Hand the turn on and wait for the commit of the group, or commit. Raises `Unavailable`."""
-        if connection.in_transaction and write_turn.hand_on():
+        """Pass the turn and wait for the commit of the group, or commit. Raises `Unavailable`."""
+        if connection.in_transaction and write_turn.pass_turn():
             turn.pop_all()  # another thread has the turn now
             group.wait()
         else:

@@ -199,7 +199,7 @@ def test_writers_that_wait_for_a_commit_count_against_the_limit_of_threads(pool,
     assert lock.acquire(1)
     second = pool.submit(lock.acquire, PATIENCE)
     wait_until(lambda: len(lock._turns) == 2)
-    assert lock.hand_on()
+    assert lock.pass_turn()
     assert second.result()
     third = pool.submit(lock.acquire, PATIENCE)
     wait_until(lambda: len(lock._turns) == 2)
