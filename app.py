@@ -49,7 +49,7 @@ from wire import (
     operation,
     request,
     search,
-    thread,
+    thread_local,
 )
 
 log = logging.getLogger("tasks")
@@ -240,7 +240,7 @@ class Service(Flask):
         self.problems: list[Callable] = []  # check(config) yields what `doctor` prints
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
-        environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
+        environ["tasks.request"] = current = thread_local.request = Request(self, environ, start_response)
         # Before the views, so that none answers there. The path of a route has no slash at its end.
         if route := gateway.intake.routes.get(environ["PATH_INFO"].removesuffix("/")):
             current.endpoint = "gateway"

@@ -28,6 +28,7 @@ from peewee import (
 from playhouse.sqlite_ext import AutoIncrementField
 
 from database import (
+    LOCK_SECONDS,
     Base,
     ChoiceField,
     EncodedJSONField,
@@ -90,13 +91,19 @@ CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(?:(```|~~~).*?(?:^ {0,3}\1|\Z)|<!--.*?(?:
 
 
 @contextmanager
-def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Iterator[Transaction]:
+def write(
+    actor: Row | None = None,
+    request_id: str = "",
+    *,
+    begins_group: bool = False,
+    seconds: float = LOCK_SECONDS,
+) -> Iterator[Transaction]:
     """Run the body in a write transaction. Only one body runs at a time, in whichever process.
 
     The body must not send anything over a network. `begins_group`, `seconds` and the exceptions are as in
     `Database.writing`.
     """
-    with db.writing(**waiting):
+    with db.writing(begins_group=begins_group, seconds=seconds):
         if newest := Activity.newest.value():
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())

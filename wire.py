@@ -233,12 +233,12 @@ def without_port(address: str) -> str:
     return re.sub(r"[^\w.:%[\]-]", "?", re.sub(r"(^[\d.]+|\]):\d+$", r"\1", address), flags=re.ASCII)[:64]
 
 
-thread = threading.local()
+thread_local = threading.local()
 
 
 def request() -> Request:
     """Return the request that this thread answers."""
-    return thread.request
+    return thread_local.request
 
 
 # The response -----------------------------------------------------------------------------------
@@ -363,8 +363,8 @@ class operation:
     # a page's file, which the document does not list.
     gives: Any = None
     _: KW_ONLY
-    # "json" (or the query), "nothing" for a page, which ignores any query or form and answers errors with
-    # pages, or a function that returns the fields of another body.
+    # "json": the query or a JSON body; "nothing": ignores both, for pages, whose errors are pages too; a
+    # function: returns the fields of another kind of body.
     reads: str | Callable[[], MultiDict] = "json"
     within: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext  # in which it writes
     status: int = 200  # of a success
@@ -405,7 +405,9 @@ class operation:
                 if self.gives not in ENDED:
                     raise TypeError(f"{view.__name__} returns nothing")
                 data = {"id": [*ids.values()][-1], ENDED[self.gives]: True}
-            return data if callable(data) else success(data, current.success_status or self.status)
+            if isinstance(data, (Response, werkzeug.Response)):
+                return data
+            return success(data, current.success_status or self.status)
 
         answer.declared = self  # type: ignore[attr-defined]
         return answer
@@ -440,16 +442,16 @@ class operation:
     def perform(self, view: Callable, arguments: Row) -> Any:
         """Run a view in a transaction, and send the transaction's deliveries."""
         current, role = request(), self.role
-        repeatable = self.idempotency(arguments)
+        idempotency = self.idempotency(arguments)
         is_large = self.is_large or current.method == "DELETE"
         with write(current.caller, current.request_id, begins_group=is_large) as transaction:
             if role is not None:  # the key or the role may have changed while the body arrived
                 transaction.actor = current.authenticate()
                 authorize(transaction.actor, role, self.scope)
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
-                    arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
+                    arguments, idempotency = arguments | dict.fromkeys(unseen, "unseen"), None
             run = partial(self.run, view, transaction, **arguments)
-            data = answer_once(transaction, *repeatable, self.status, run) if repeatable else run()
+            data = answer_once(transaction, *idempotency, self.status, run) if idempotency else run()
             for event, task in transaction.task_events:
                 emit(transaction, event, {"task": task})
         if transaction.deliveries or transaction.for_sweeper:

@@ -48,7 +48,7 @@ from outbox import Event, Result, Webhook
 from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, prepare_database, read_webhooks
-from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread
+from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread_local
 
 # The command ----------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class Throwaway:
         return {}
 
     def begin(self, environ: Row, start_response: Callable) -> Request:
-        environ["tasks.request"] = thread.request = current = Request(self.app, environ, start_response)
+        environ["tasks.request"] = thread_local.request = current = Request(self.app, environ, start_response)
         current.in_api = True  # so that errors are JSON
         return current
 

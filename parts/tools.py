@@ -29,7 +29,7 @@ from models import PRIORITIES, STATUSES
 from parts.sessions import base_origin
 from settings import VERSION
 from times import local
-from wire import Request, Response, as_api_error, thread
+from wire import Request, Response, as_api_error, thread_local
 
 PATHS = ("/mcp", "/mcp/")
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # oldest first
@@ -556,7 +556,7 @@ class ToolCall:
             application: Callable = self.request.app
             answered = orjson.loads(b"".join(application(environ, lambda *parts: head.extend(parts))))
         finally:
-            thread.request = self.request
+            thread_local.request = self.request
         if answered["success"]:
             return answered["data"], ("Idempotent-Replayed", "true") in head[1]
         error = answered["error"]

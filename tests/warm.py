@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import app
 from database import Base, statement
 from parts import openapi
-from wire import thread
+from wire import thread_local
 
 app.parts()  # they declare tables
 
@@ -27,5 +27,5 @@ make_statements(Base)
 for name in [name for name in os.environ if name.startswith("TASKS_")]:
     del os.environ[name]
 os.environ["TASKS_CONFIG"] = os.devnull
-thread.request = SimpleNamespace(app=app.create_app())
-openapi.form_schemas(thread.request.app.config["SERVER"]["base_url"])
+thread_local.request = SimpleNamespace(app=app.create_app())
+openapi.form_schemas(thread_local.request.app.config["SERVER"]["base_url"])
