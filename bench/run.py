@@ -132,6 +132,9 @@ class Bench:
         parses each header.
         """
         progress(f"{name}, {connections} connections")
+        for workspace in workspaces:
+            # Searches of the operation before may still run, and a member may run few at a time.
+            servers.wait_until_idle(workspace.server.worker)
         make = OPERATIONS[name].make
         probes = [(workspace, request) for workspace in workspaces for request in islice(make(workspace), 5)]
         size = mean(len(request.send(workspace.server.base).content) for workspace, request in probes)
