@@ -53,7 +53,8 @@ def run(server):
 
 
 def test_a_client_in_python(run, task, tmp_path):
-    _, generate, _ = block("sh", "openapi-python-client", PAGE).splitlines()
+    install, generate, _ = block("sh", "openapi-python-client", PAGE).splitlines()
+    assert install.split()[-1] in (ROOT / "requirements-dev.txt").read_text().splitlines()
     assert run(f"{generate} --fail-on-warning", tmp_path) == f"Generating {tmp_path}/task-service-client\n"
     folder = tmp_path / "task-service-client"  # where the package can be imported, installed or not
     (folder / "program.py").write_text(block("python", "create_task", PAGE))
