@@ -81,8 +81,9 @@ def test_what_is_installed_serves_a_workspace_for_tests_in_the_folder_of_another
     assert '"status":"ok"' in run(tasks, "throwaway", "--", sys.executable, "-c", ASK, **here)
 
 
-def test_the_changelog_begins_with_this_version():
+def test_the_changelog_begins_with_this_version_and_a_job_of_ci_checks_it_out():
     headings = re.findall("(?m)^## (.+)", (ROOT / "CHANGELOG.md").read_text())
     released = [heading for heading in headings if heading != "Unreleased"]
     assert released[0].split()[0] == settings.VERSION
     assert all(re.fullmatch(r"[\d.]+ \(\d{4}-\d\d-\d\d\)", heading) for heading in released)
+    assert f"ref: v{settings.VERSION}}}" in (ROOT / "docs" / "testing.md").read_text()
