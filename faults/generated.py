@@ -53,7 +53,7 @@ def prepared(run: Run) -> Iterator[Server]:
 
 
 def invite(owner: Client, role: str) -> str:
-    """Invite a member, and return the token of the enrollment link."""
+    """Invite a member, and return the token of the invitation link."""
     body = {"full_name": "Inés Invited", "role": role, "email": f"{uuid4()}@example.com"}
     invited = owner.data(owner.post("/members/invite", body), 201)
     return invited["enrollment_link"].rpartition("/")[2]

@@ -20,7 +20,7 @@ def invite(connection: Connection, email: str, role: str) -> dict[str, str]:
 
 
 def join_at_once(connections: list[Connection], token: str) -> tuple[int, int]:
-    """Use an enrollment link over all connections at once, by the page and by the API in turn.
+    """Use an invitation link over all connections at once, by the page and by the API in turn.
 
     Return how many joined, and how many got the answer that the link is gone.
     """
@@ -42,7 +42,7 @@ def check_enrollment(run: Run, server: Server) -> None:
                 kept += 1
             else:
                 run.fault(f"{USES} uses of a link: {joined} joined, {refused} were refused, {keys} keys")
-    what = f"{USES} uses of one enrollment link at once, {rounds} times: one member and one key"
+    what = f"{USES} uses of one invitation link at once, {rounds} times: one member and one key"
     run.found("G14", what, f"{kept} times", "each time", kept == rounds)
 
 

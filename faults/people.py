@@ -18,7 +18,7 @@ class Person:
 
 @dataclass(eq=False)
 class Credential:
-    """An API key or an enrollment link.
+    """An API key, or an invitation or sign-in link.
 
     `makers` contains the member who made it. If that member used a key, it also contains that key's makers.
     """

@@ -1,4 +1,4 @@
-"""Kill upgrades from every released version at every statement, and check the next start."""
+"""Kill upgrades from the state after each migration, before random statements; check the next start."""
 
 from disks import Disk, own_mounts
 from findings import Run
