@@ -11,19 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-from peewee import (
-    JOIN,
-    SQL,
-    Case,
-    CompositeKey,
-    Expression,
-    ForeignKeyField,
-    IntegerField,
-    Query,
-    Select,
-    TextField,
-    fn,
-)
+from peewee import JOIN, SQL, Case, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
 from database import (
     Base,
@@ -816,30 +804,6 @@ class ApiKey(Credential):
 
 ApiKey.indexed("api_key_made_with", "made_with", where=ApiKey.made_with.is_null(False))
 ApiKey.indexed("api_key_open", "member id", where=ApiKey.revoked_at.is_null())
-
-
-class StoredAnswer(Base):
-    """The response to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
-
-    api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
-    idempotency_key = TextField()
-    request = TextField()  # a digest of path and body
-    status = IntegerField()
-    headers = JSONField()
-    data = EncodedJSONField()
-    created_at = TextField(index=True)
-
-    DAY = 86400.0  # seconds
-    delete_old = statement(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
-
-    class Meta:
-        primary_key = CompositeKey("api_key", "idempotency_key")
-
-    @statement
-    def by_key(cls: Any):
-        is_this = cls.idempotency_key == placeholder("idempotency_key")
-        is_kept = cls.created_at > placeholder("after")
-        return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
 
 # The activity ---------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ import times
 import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
-from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, StoredAnswer, Transaction
+from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
 from models import write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
 from sweeper import Sweeper, in_steps, prune_deliveries
+from wire import StoredAnswer
 
 log = logging.getLogger("tasks")
 locks = ExitStack()  # of the database; the workers inherit them, so it is locked until all have ended

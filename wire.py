@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 import werkzeug
 from marshmallow import Schema, ValidationError
+from peewee import CompositeKey, ForeignKeyField, IntegerField, TextField
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.urls import iri_to_uri
@@ -30,9 +31,23 @@ import errors
 import limits
 import schemas
 import strictjson
-from database import DATABASE_ERRORS, PROGRESS_STEPS, Row, db, digest, is_outage, to_json
+from database import (
+    DATABASE_ERRORS,
+    PROGRESS_STEPS,
+    Base,
+    EncodedJSONField,
+    JSONField,
+    Row,
+    db,
+    deletion_of_some,
+    digest,
+    is_outage,
+    placeholder,
+    statement,
+    to_json,
+)
 from lists import NAMED
-from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, StoredAnswer, Transaction, permit
+from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, Transaction, permit
 from metrics import OTHER, metrics
 from models import Task, write
 from schemas import API, API_VERSION
@@ -547,6 +562,33 @@ def unseen_by(viewer: str, arguments: Row) -> list[str]:
     with db.viewed_by(viewer):
         seen = {row["id"] for row in NAMED.all(ids=[*ids.values()])}
     return [name for name, id in ids.items() if id not in seen]
+
+
+# Requests that are repeated ---------------------------------------------------------------------
+
+
+class StoredAnswer(Base):
+    """The response to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
+
+    api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
+    idempotency_key = TextField()
+    request = TextField()  # a digest of path and body
+    status = IntegerField()
+    headers = JSONField()
+    data = EncodedJSONField()
+    created_at = TextField(index=True)
+
+    DAY = 86400.0  # seconds
+    delete_old = statement(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
+
+    class Meta:
+        primary_key = CompositeKey("api_key", "idempotency_key")
+
+    @statement
+    def by_key(cls: Any):
+        is_this = cls.idempotency_key == placeholder("idempotency_key")
+        is_kept = cls.created_at > placeholder("after")
+        return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
 
 def _ordered(value: Any) -> Any:

@@ -12,7 +12,7 @@ from app import parts
 from database import Base, Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import _page, _total
-from members import Activity, Invitation, StoredAnswer
+from members import Activity, Invitation
 from models import Milestone, Task
 from outbox import Delivery, Webhook
 from parts.agents import Claims
@@ -24,6 +24,7 @@ from parts.labels import Labels
 from parts.mail import Links
 from parts.order import Rank
 from parts.sessions import Sessions
+from wire import StoredAnswer
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
 DONE = "completed_since status touched_since"
