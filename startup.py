@@ -18,7 +18,7 @@ from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
 from sweeper import Sweeper, in_steps, prune_deliveries
-from wire import StoredAnswer
+from wire import StoredResponse
 
 log = logging.getLogger("tasks")
 locks = ExitStack()  # of the database; the workers inherit them, so it is locked until all have ended
@@ -74,7 +74,7 @@ def start_sweeper(app: Any) -> Sweeper:
     chores: list[Callable[[], object]] = [
         prune_deliveries,
         gateway.prune_flows,
-        lambda: in_steps(StoredAnswer.delete_old.run, before=times.now(-StoredAnswer.DAY)),
+        lambda: in_steps(StoredResponse.delete_old.run, before=times.now(-StoredResponse.DAY)),
         # For each session, SQLite scans all activity and comments for references.
         lambda: in_steps(ApiKey.delete_ended.run, most=1, before=times.now(-SESSION_DAYS * 86400)),
         lambda: in_steps(

@@ -466,7 +466,7 @@ class operation:
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
                     arguments, idempotency = arguments | dict.fromkeys(unseen, "unseen"), None
             run = partial(self.run, view, transaction, **arguments)
-            data = answer_once(transaction, *idempotency, self.status, run) if idempotency else run()
+            data = respond_once(transaction, *idempotency, self.status, run) if idempotency else run()
             for event, task in transaction.task_events:
                 emit(transaction, event, {"task": task})
         if transaction.deliveries or transaction.for_sweeper:
@@ -567,7 +567,7 @@ def unseen_by(viewer: str, arguments: Row) -> list[str]:
 # Requests that are repeated ---------------------------------------------------------------------
 
 
-class StoredAnswer(Base):
+class StoredResponse(Base):
     """The response to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
 
     api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
@@ -582,6 +582,7 @@ class StoredAnswer(Base):
     delete_old = statement(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
 
     class Meta:
+        table_name = "stored_answer"  # as the migrations call it
         primary_key = CompositeKey("api_key", "idempotency_key")
 
     @statement
@@ -600,17 +601,17 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def answer_once(
+def respond_once(
     transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
 ) -> Row:
-    """Run the view and store its answer, or return the answer that is stored. Raises `KeyReused`."""
+    """Run the view and store its response, or return the stored one's data. Raises `KeyReused`."""
     current, named = request(), {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
-    if stored := StoredAnswer.by_key.one(**named, after=now(-StoredAnswer.DAY)):
+    if stored := StoredResponse.by_key.one(**named, after=now(-StoredResponse.DAY)):
         if stored["request"] != fingerprint:
             raise errors.KeyReused("this Idempotency-Key was used with another path or body; use a new key")
         current.success_status = stored["status"]
         current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
         return stored["data"]
-    answer: Row = {"data": run(), "status": status, "headers": current.success_headers}
-    StoredAnswer.replace_row.run(**named, **answer, request=fingerprint, created_at=transaction.at)
-    return answer["data"]
+    response: Row = {"data": run(), "status": status, "headers": current.success_headers}
+    StoredResponse.replace_row.run(**named, **response, request=fingerprint, created_at=transaction.at)
+    return response["data"]

@@ -24,7 +24,7 @@ from parts.labels import Labels
 from parts.mail import Links
 from parts.order import Rank
 from parts.sessions import Sessions
-from wire import StoredAnswer
+from wire import StoredResponse
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
 DONE = "completed_since status touched_since"
@@ -96,7 +96,7 @@ READS = [
     (Activity, "forgotten", "activity_hidden (id>? AND id<?)"),
     (Activity, "recent", "activity_shown"),
     (Activity, "last_change", "activity_task (task_id=?)"),
-    (StoredAnswer, "delete_old", "stored_answer_created_at"),
+    (StoredResponse, "delete_old", "stored_answer_created_at"),
     (Notice, "latest", "notice_member (member_id=? AND id<?)"),
     (Notice, "unread", "notice_unread (member_id=?)"),
     (Notice, "mark_read", "notice_member (member_id=? AND id<?)"),
