@@ -395,7 +395,7 @@ def get_me() -> Row:
 
 
 @api.get("/members")
-@operation(gives=schemas.MEMBERS)
+@operation(gives=schemas.MemberListShown)
 def list_members() -> Row:
     """List the team, the clients and the invited members."""
     return {"members": Member.everyone()}
@@ -478,7 +478,7 @@ def revoke_invitation(transaction: Transaction, id: str) -> None:
 
 
 @api.get("/keys")
-@operation(gives=schemas.KEYS)
+@operation(gives=schemas.KeyListShown)
 def list_keys() -> Row:
     """List your API keys and sessions, or as owner or admin everyone's, without their secrets."""
     return {"keys": ApiKey.visible(request().caller)}
@@ -506,7 +506,7 @@ OF_A_NEW_ROW: Row = {"status": 201, "role": "member", "headers": ("Location",)}
 
 
 @api.get("/projects")
-@operation(schemas.LIST_PROJECTS, schemas.PROJECTS)
+@operation(schemas.LIST_PROJECTS, schemas.ProjectListShown)
 def list_projects(status: str | None = None) -> Row:
     """List the projects by name, with their statistics."""
     return {"projects": Project.listing(status)}
@@ -545,7 +545,7 @@ def delete_project(transaction: Transaction, id: str, force: str = "false") -> N
 
 
 @api.get("/meetings")
-@operation(gives=schemas.MEETINGS)
+@operation(gives=schemas.MeetingListShown)
 def list_meetings() -> Row:
     """List your meetings: upcoming ones, the next first, then past ones, the newest first."""
     return {"meetings": Meeting.of(request().caller["id"])}
@@ -563,7 +563,7 @@ OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 
 
 @api.get("/tasks")
-@operation(schemas.LIST_TASKS, schemas.TASKS, raises=(Gone,))
+@operation(schemas.LIST_TASKS, schemas.TaskListShown, raises=(Gone,))
 def list_tasks(wait: int, **filters: Any) -> Row:
     """List tasks, newest first by default. The filters combine; `wait` waits until there is one."""
     for name in ("assignee_id", "created_by"):
@@ -640,7 +640,7 @@ def delete_task(transaction: Transaction, id: str) -> None:
 
 
 @api.get("/tasks/<task:id>/comments")
-@operation(schemas.LIST_COMMENTS, schemas.COMMENTS)
+@operation(schemas.LIST_COMMENTS, schemas.CommentListShown)
 def list_comments(id: str, **page: Any) -> Row:
     """List a task's latest comments, oldest first: up to 500 or 4 MiB. `before` lists earlier ones."""
     return Comment.page(id, **page)

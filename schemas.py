@@ -806,9 +806,9 @@ ListedEventShown = answer_with(
     actor=ProfileShown | None,  # null if time caused it, as for a due date
     request_id=str,
 )
-TASKS = answer_with("TaskList", tasks=[ListedTaskShown], pagination=TaskPaginationShown)
-COMMENTS = answer_with("CommentList", comments=[CommentShown], pagination=HistoryPaginationShown)
-MEETINGS = answer_with("MeetingList", meetings=[MeetingShown])
-MEMBERS = answer_with("MemberList", members=[MemberShown])
-PROJECTS = answer_with("ProjectList", projects=[ListedProjectShown])
-KEYS = answer_with("KeyList", keys=[KeyShown])
+TaskListShown = answer_with("TaskList", tasks=[ListedTaskShown], pagination=TaskPaginationShown)
+CommentListShown = answer_with("CommentList", comments=[CommentShown], pagination=HistoryPaginationShown)
+MeetingListShown = answer_with("MeetingList", meetings=[MeetingShown])
+MemberListShown = answer_with("MemberList", members=[MemberShown])
+ProjectListShown = answer_with("ProjectList", projects=[ListedProjectShown])
+KeyListShown = answer_with("KeyList", keys=[KeyShown])

@@ -68,7 +68,7 @@ def read_upload() -> MultiDict:
 
 UPLOAD = schemas.Strict.from_dict({"file": UploadedFile(required=True)})()
 OF_A_FORM: Row = {"reads": read_upload, "within": partial(slot, uploads, Unavailable, UPLOADS_BUSY)}
-ATTACHMENTS = schemas.answer_with("AttachmentList", attachments=[schemas.AttachmentShown])
+AttachmentListShown = schemas.answer_with("AttachmentList", attachments=[schemas.AttachmentShown])
 
 
 def attach(transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:
@@ -97,7 +97,7 @@ def detach(transaction: Transaction, task_id: str, id: str) -> None:
 
 
 @api.get("/tasks/<task:id>/attachments")
-@operation(gives=ATTACHMENTS)
+@operation(gives=AttachmentListShown)
 def list_attachments(id: str) -> Row:
     """List the attachments of a task, oldest first."""
     Task.stored(id)

@@ -91,19 +91,19 @@ CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(
 )
 PUT_TASK = schemas.TaskInput(exclude=["external_id"])
 EXTERNAL_ID = schemas.TaskInput(only=["external_id"])
-CHANGED_TASKS = schemas.answer_with("ChangedTaskList", tasks=[schemas.TaskShown])
-CREATED_TASKS = schemas.answer_with("CreatedTaskList", tasks=[schemas.TaskShown])
+ChangedTaskListShown = schemas.answer_with("ChangedTaskList", tasks=[schemas.TaskShown])
+CreatedTaskListShown = schemas.answer_with("CreatedTaskList", tasks=[schemas.TaskShown])
 
 
 @api.post("/tasks/batch")
-@operation(TaskBatch(), CREATED_TASKS, status=201, **OF_WORK)
+@operation(TaskBatch(), CreatedTaskListShown, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none."""
     return {"tasks": _each(tasks, lambda fields: Task.add(transaction, **fields))}
 
 
 @api.patch("/tasks/batch")
-@operation(TaskChanges(), CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
+@operation(TaskChanges(), ChangedTaskListShown, **OF_WORK, raises=(PreconditionFailed,))
 def update_tasks(transaction: Transaction, **fields: Any) -> Row:
     """Change up to 100 tasks alike, all or none."""
     changed = edit_all(transaction, **fields)

@@ -104,25 +104,25 @@ class StopInput(schemas.Strict):
 
 
 _shown = schemas.shown(AgentStop, "reason created_at by", by=schemas.ProfileShown)
-STOP = schemas.answer_with("AgentStopState", stop=_shown | None)
+AgentStopStateShown = schemas.answer_with("AgentStopState", stop=_shown | None)
 
 
 @api.get("/agents/stop")
-@operation(gives=STOP, role="member")
+@operation(gives=AgentStopStateShown, role="member")
 def get_agent_stop() -> Row:
     """Show who has stopped all agents, when and why; null if nobody has."""
     return {"stop": AgentStop.current.one()}
 
 
 @api.post("/agents/stop")
-@operation(StopInput(), STOP, role="admin")
+@operation(StopInput(), AgentStopStateShown, role="admin")
 def stop_agents(transaction: Transaction, reason: str) -> Row:
     """Stop all agents: keys of scope `agent` then only read, call no tool, and find no task that is ready."""
     return AgentStop.put(transaction, reason)
 
 
 @api.post("/agents/start")
-@operation(gives=STOP, role="admin")
+@operation(gives=AgentStopStateShown, role="admin")
 def start_agents(transaction: Transaction) -> Row:
     """Let agents go on after a stop."""
     return AgentStop.put(transaction, None)

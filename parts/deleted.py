@@ -315,14 +315,14 @@ DeletedObjectShown = schemas.shown(
     via=(str | None, "The name of the API key with which it was deleted; null for the page."),
 )
 PAGE: dict[str, Any] = {"deleted": [DeletedObjectShown], "pagination": schemas.HistoryPaginationShown}
-DELETED = schemas.answer_with("DeletedObjectList", **PAGE)
+DeletedObjectListShown = schemas.answer_with("DeletedObjectList", **PAGE)
 AGAIN = (bool, "Whether everything is back. If not, repeat the call: tasks come back 250 at a time.")
 RESTORED: dict[str, Any] = {"id": schemas.Id, "kind": schemas.Choice(KINDS), "restored": AGAIN}
 PAGED: dict[str, Any] = {"limit": schemas.QueryInteger(1, 500, load_default=50), "before": schemas.Id()}
 
 
 @api.get("/deleted")
-@operation(schemas.Strict.from_dict(PAGED)(), DELETED, role="member")
+@operation(schemas.Strict.from_dict(PAGED)(), DeletedObjectListShown, role="member")
 def list_deleted(limit: int, before: str | None = None) -> Row:
     """List what was deleted in the last 30 days, newest first."""
     rows = Deleted.latest.all(before=before, most=limit + 1, since=now(-DAYS))

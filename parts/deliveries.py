@@ -41,8 +41,8 @@ DeliveryShown = schemas.shown(
     waits_for=(schemas.Id | None, "The delivery that has to be sent before."),
 )
 DeliveryDetailShown = schemas.answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
-WEBHOOKS = schemas.answer_with("WebhookList", webhooks=[WebhookShown], mail=schemas.MailShown)
-DELIVERIES = schemas.answer_with(
+WebhookListShown = schemas.answer_with("WebhookList", webhooks=[WebhookShown], mail=schemas.MailShown)
+DeliveryListShown = schemas.answer_with(
     "DeliveryList", deliveries=[DeliveryShown], pagination=schemas.PaginationShown
 )
 
@@ -188,7 +188,7 @@ def deliver_command() -> None:
 
 
 @api.get("/webhooks")
-@operation(gives=WEBHOOKS, role="admin")
+@operation(gives=WebhookListShown, role="admin")
 def list_webhooks() -> Row:
     """List the configured webhooks with their state, without secrets, and the state of mail."""
     return {"webhooks": Webhook.listing(), "mail": mail_state()}
@@ -209,7 +209,7 @@ def enable_webhook(transaction: Transaction, id: str) -> Row:
 
 
 @api.get("/deliveries")
-@operation(schemas.DeliveryQuery(), DELIVERIES, role="admin")
+@operation(schemas.DeliveryQuery(), DeliveryListShown, role="admin")
 def list_deliveries(limit: int, offset: int, **filters: str) -> Row:
     """List the deliveries, newest first. The filters combine."""
     page, total = page_and_total(frozenset(filters))

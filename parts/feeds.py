@@ -17,7 +17,7 @@ from lists import OTHER_PROJECTS
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import Comment, Meeting, Milestone, Participant, Project, Task, Whiteboard, each, newest_of
 from outbox import Event
-from parts.inbox import INBOX, Notice
+from parts.inbox import InboxShown, Notice
 from times import first_id, now
 from wire import awaited, operation, request, search
 
@@ -261,19 +261,19 @@ ChangeShown = schemas.answer_with(
     object=(dict | None, "Its own columns as they are now; null if it was deleted."),
 )
 ChangePaginationShown = schemas.answer_with("ChangePagination", next_after=str, has_more=bool)
-CHANGED_INBOX = (INBOX, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
+CHANGED_INBOX = (InboxShown, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
 CHANGE_LIST: dict[str, Any] = {"changes": [ChangeShown], "pagination": ChangePaginationShown}
-CHANGED = schemas.answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
-HISTORY = schemas.answer_with(
+ChangeListShown = schemas.answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
+ActivityListShown = schemas.answer_with(
     "ActivityList", activity=[HistoryShown], pagination=schemas.HistoryPaginationShown
 )
-LISTED_EVENTS = schemas.answer_with(
+EventListShown = schemas.answer_with(
     "EventList", events=[schemas.ListedEventShown], pagination=EventPaginationShown
 )
 
 
 @api.get("/tasks/<task:id>/activity")
-@operation(HistoryQuery(exclude=["task"]), HISTORY)
+@operation(HistoryQuery(exclude=["task"]), ActivityListShown)
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
     Task.stored(id)
@@ -281,7 +281,7 @@ def list_task_activity(id: str, **filters: Any) -> Row:
 
 
 @api.get("/activity")
-@operation(HistoryQuery(), HISTORY)
+@operation(HistoryQuery(), ActivityListShown)
 def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first. Clients see only tasks and comments."""
     if request().caller["role"] == "client":
@@ -292,7 +292,7 @@ def list_activity(**filters: Any) -> Row:
 
 
 @api.get("/changes")
-@operation(LIST_CHANGES, CHANGED, raises=(Gone,))
+@operation(LIST_CHANGES, ChangeListShown, raises=(Gone,))
 def list_changes(wait: int, include: str = "", **query: Any) -> Row:
     """List the changes after a cursor or since a time, or all objects. `wait` waits for a change."""
 
@@ -306,7 +306,7 @@ def list_changes(wait: int, include: str = "", **query: Any) -> Row:
 
 
 @api.get("/events")
-@operation(LIST_EVENTS, LISTED_EVENTS, role="admin")
+@operation(LIST_EVENTS, EventListShown, role="admin")
 def list_events(wait: int, **query: Any) -> Row:
     """List the events in order: all that are kept, or those `after` one or `since` a time; `wait` for one."""
     return awaited(wait, partial(event_page, **query), lambda page: page["events"], role="admin")

@@ -487,22 +487,22 @@ NoticeShown = schemas.shown(
     actor=schemas.ProfileShown | None,
     task=NoticeTaskShown,
 )
-INBOX = schemas.answer_with(
+InboxShown = schemas.answer_with(
     "Inbox", notices=[NoticeShown], unread=int, pagination=schemas.HistoryPaginationShown
 )
-INBOX_READ = schemas.answer_with("InboxRead", read=int)
-SNOOZED = schemas.shown(Notice, "task_id snoozed_until", "Snoozed", task_id=schemas.Id)
+InboxReadShown = schemas.answer_with("InboxRead", read=int)
+SnoozedShown = schemas.shown(Notice, "task_id snoozed_until", "Snoozed", task_id=schemas.Id)
 TodayTaskShown = schemas.shown(models.Task, TODAY, "TodayTask")
 SaidShown = schemas.shown(
     models.Comment, "id author_id created_at excerpt", "Said", id=schemas.Id | None, excerpt=str
 )
 TodayEntryShown = schemas.answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
 TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
-TODAY_SHOWN = schemas.answer_with("Today", **TODAY_LISTS, meetings=[schemas.MeetingShown])
+TodayShown = schemas.answer_with("Today", **TODAY_LISTS, meetings=[schemas.MeetingShown])
 
 
 @api.get("/inbox")
-@operation(LIST_INBOX, INBOX)
+@operation(LIST_INBOX, InboxShown)
 def list_inbox(wait: int, **page: Any) -> Row:
     """List your notifications, newest first, and how many are unread. `wait` waits for an unread one."""
     read = partial(Notice.page, request().caller["id"], **page)
@@ -510,7 +510,7 @@ def list_inbox(wait: int, **page: Any) -> Row:
 
 
 @api.post("/inbox/read")
-@operation(InboxReadInput(), INBOX_READ, scope="agent")
+@operation(InboxReadInput(), InboxReadShown, scope="agent")
 def read_inbox(transaction: Transaction, **which: str) -> Row:
     """Mark your notifications as read: up to one of them, or all of one task."""
     reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
@@ -518,14 +518,14 @@ def read_inbox(transaction: Transaction, **which: str) -> Row:
 
 
 @api.post("/inbox/snooze")
-@operation(SnoozeInput(), SNOOZED, scope="agent")
+@operation(SnoozeInput(), SnoozedShown, scope="agent")
 def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
     """Put a task off until a time, in your inbox and in `/today`. Null brings it back."""
     return Notice.snooze(transaction, task_id, until)
 
 
 @api.get("/today")
-@operation(gives=TODAY_SHOWN)
+@operation(gives=TodayShown)
 def get_today() -> Row:
     """Show what waits for you, today's meetings, and the tasks that agents are working on."""
     day = local(now()).date().isoformat()

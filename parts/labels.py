@@ -57,11 +57,11 @@ class Labels:
 
 Task.all_labels = Labels
 LabelShown = schemas.answer_with("Label", label=str, count=int)
-LABELS = schemas.answer_with("LabelList", labels=[LabelShown])
+LabelListShown = schemas.answer_with("LabelList", labels=[LabelShown])
 
 
 @api.get("/labels")
-@operation(gives=LABELS)
+@operation(gives=LabelListShown)
 def list_labels() -> Row:
     """List the labels that tasks have, each with its number of tasks."""
     return {"labels": Labels.counts()}

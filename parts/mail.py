@@ -170,11 +170,11 @@ def again_after(begun_at: str, reason: str | None) -> str | None:
     return now(min(max(seconds_since(begun_at), AGAIN_SECONDS), AGAIN_MOST))
 
 
-ASKED = schemas.answer_with("Asked", email=str)
+AskedShown = schemas.answer_with("Asked", email=str)
 
 
 @api.post("/session/link")
-@operation(schemas.MemberInput(only=["email"]), ASKED, status=202, role=None, raises=(Conflict, TooMany))
+@operation(schemas.MemberInput(only=["email"]), AskedShown, status=202, role=None, raises=(Conflict, TooMany))
 def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
     """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
     if not Invitation.is_mailed:

@@ -60,8 +60,8 @@ MilestoneShown = schemas.shown(
 WhiteboardShown = schemas.shown(
     models.Whiteboard, "id title project_id updated_at updated_by content created_at"
 )
-MILESTONES = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
-WHITEBOARDS = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
+MilestoneListShown = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
+WhiteboardListShown = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
 
 
 def remove_milestone(transaction: Transaction, id: str) -> None:
@@ -116,7 +116,7 @@ def _check_organizer(transaction: Transaction, id: str) -> None:
 
 
 @api.get("/projects/<id>/milestones")
-@operation(gives=MILESTONES)
+@operation(gives=MilestoneListShown)
 def list_milestones(id: str) -> Row:
     """List the milestones of a project by date."""
     Project.stored(id)
@@ -183,7 +183,7 @@ def delete_meeting(transaction: Transaction, id: str) -> None:
 
 
 @api.get("/whiteboards")
-@operation(gives=WHITEBOARDS)
+@operation(gives=WhiteboardListShown)
 def list_whiteboards() -> Row:
     """List all whiteboards without their content, the latest updated first."""
     return {"whiteboards": Whiteboard.latest.all(most=-1)}
