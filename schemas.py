@@ -1,4 +1,7 @@
-"""The schemas of the API's requests and responses, field by field. This module reads no table, nor Flask."""
+"""The schemas of the API's requests and responses, field by field.
+
+They declare fields only: this module runs no query, and does not know Flask.
+"""
 
 import contextlib
 import re
@@ -415,7 +418,7 @@ class Cursor(fields.String):
         return match.groups()
 
 
-TIME = r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z"
+TIME_PATTERN = r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z"
 WAITING = f"The seconds to wait for a result. {limits.WAITS} requests may wait at once; others get a 429."
 WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, **doc(WAITING))
 
@@ -441,7 +444,7 @@ class TaskQuery(PageQuery):
     ready = Choice(
         ["true"], **doc("In `todo`, not blocked, without a question; unassigned, or `assignee_id`'s.")
     )
-    after = Cursor(f"({TIME})_({Id.PATTERN.pattern})(?:_({TIME}))?")
+    after = Cursor(f"({TIME_PATTERN})_({Id.PATTERN.pattern})(?:_({TIME_PATTERN}))?")
     q = Text(
         200,
         **doc(
@@ -528,15 +531,17 @@ class DeliveryQuery(PageQuery):
 NOTHING = Strict()
 CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
 # The fields that PATCH of a task accepts, and those that only PATCH of its details accepts.
-UPDATED = ("title", "status", "assignee_id", "metadata")
-DETAILS = (
+UPDATED_FIELDS = ("title", "status", "assignee_id", "metadata")
+DETAIL_FIELDS = (
     *("project_id", "milestone_id", "description", "priority", "start_date", "due_date"),
     *("labels", "external_id", "blocked_by", "repeat", "repeat_from"),
 )
-OTHERS = "; PATCH /tasks/:id/details accepts more fields"
-UPDATE_TASK = TaskInput(only=UPDATED, partial=True, when=" on update", more=OTHERS)
-PLACE = ("after", "before")
-UPDATE_TASK_DETAILS = TaskDetailsInput(only=UPDATED + DETAILS + PLACE, partial=True, when=" on update")
+MORE_FIELDS_HINT = "; PATCH /tasks/:id/details accepts more fields"
+UPDATE_TASK = TaskInput(only=UPDATED_FIELDS, partial=True, when=" on update", more=MORE_FIELDS_HINT)
+ORDER_FIELDS = ("after", "before")
+UPDATE_TASK_DETAILS = TaskDetailsInput(
+    only=UPDATED_FIELDS + DETAIL_FIELDS + ORDER_FIELDS, partial=True, when=" on update"
+)
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 INVITE_MEMBER = MemberInput(exclude=["mail"])
@@ -667,8 +672,8 @@ ListedTaskShown = answer_with(
 )
 ProjectOfTaskShown = shown(models.Project, "id name status owner_id", "ProjectOfTask")
 MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
-ATTACHED = "id task_id filename content_type size created_by created_at"
-AttachmentShown = shown(models.Attachment, ATTACHED, task_id=Id)
+ATTACHMENT_COLUMNS = "id task_id filename content_type size created_by created_at"
+AttachmentShown = shown(models.Attachment, ATTACHMENT_COLUMNS, task_id=Id)
 TaskDetailShown = answer_with(
     "TaskDetail",
     base=TaskShown,
@@ -713,10 +718,12 @@ MemberShown = shown(
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )
-LINK: dict[str, Any] = {"enrollment_link": str, "expires_at": Moment}
-InvitationShown = answer_with("Invitation", secret=True, member=MemberShown, **LINK)
+LINK_FIELDS: dict[str, Any] = {"enrollment_link": str, "expires_at": Moment}
+InvitationShown = answer_with("Invitation", secret=True, member=MemberShown, **LINK_FIELDS)
 # The link is for an invited member whose address was changed.
-ChangedMemberShown = answer_with("ChangedMember", base=MemberShown, optional=tuple(LINK), **LINK)
+ChangedMemberShown = answer_with(
+    "ChangedMember", base=MemberShown, optional=tuple(LINK_FIELDS), **LINK_FIELDS
+)
 InviteeShown = answer_with(
     "Invitee", workspace_name=str, full_name=str, email=str, role=Choice(members.ROLES), expires_at=Moment
 )
@@ -732,8 +739,8 @@ KeyShown = shown(
 )
 NewKeyShown = answer_with("NewKey", secret=True, key=KeyShown, api_key=str)
 MeShown = answer_with("Me", member=MemberShown, key=KeyShown)
-COUNTS = {name: int for name in ("total", *models.STATUSES, "overdue")}
-StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=float)
+COUNT_FIELDS = {name: int for name in ("total", *models.STATUSES, "overdue")}
+StatisticsShown = answer_with("Statistics", **COUNT_FIELDS, completion_rate=float)
 ProjectShown = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",

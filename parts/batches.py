@@ -87,7 +87,7 @@ class TaskChanges(schemas.Strict):
 
 COPY_TASK = schemas.TaskInput(only=["title"], partial=True, when=" for a copy")
 CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(
-    only=schemas.UPDATED + schemas.DETAILS, partial=True, when=" on update"
+    only=schemas.UPDATED_FIELDS + schemas.DETAIL_FIELDS, partial=True, when=" on update"
 )
 PUT_TASK = schemas.TaskInput(exclude=["external_id"])
 EXTERNAL_ID = schemas.TaskInput(only=["external_id"])
