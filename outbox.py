@@ -39,6 +39,9 @@ from database import (
 from members import Entity, Transaction, differences, sorted_by
 from times import now
 
+EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
+OPTIONAL_EVENTS = ("task.created", "task.deleted", "task.due", "member.invited")  # if a webhook lists them
+ALL_EVENTS = (*EVENTS, *OPTIONAL_EVENTS, "ping")
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook; the oldest beyond them are deleted

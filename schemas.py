@@ -37,9 +37,6 @@ MAX_TEXT = 50_000
 MAX_TITLE = 500
 IDEMPOTENCY_KEY = "[!-~]{1,255}"  # visible ASCII characters
 MAX_DETAILS = 50  # problems that one response lists, so that it stays small
-EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
-EVENTS_BY_NAME = ("task.created", "task.deleted", "task.due", "member.invited")  # if a webhook lists them
-ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 
 
 # Fields ---------------------------------------------------------------------------------------
@@ -525,7 +522,7 @@ class ProjectUpdate(ProjectInput):
 class DeliveryQuery(PageQuery):
     status = Choice(outbox.DELIVERY_STATUSES)
     webhook_id = Id()
-    event = Choice(ALL_EVENTS)
+    event = Choice(outbox.ALL_EVENTS)
 
 
 NOTHING = Strict()
@@ -807,7 +804,7 @@ HealthShown = answer_with(
 ListedEventShown = answer_with(
     "ListedEvent",
     id=str,
-    event=Choice(ALL_EVENTS),
+    event=Choice(outbox.ALL_EVENTS),
     timestamp=Moment,
     data=dict,
     actor=ProfileShown | None,  # null if time caused it, as for a due date

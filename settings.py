@@ -24,6 +24,7 @@ from marshmallow import Schema, ValidationError, fields, validate, validates_sch
 import schemas
 import strictjson
 from limits import bound
+from outbox import EVENTS, OPTIONAL_EVENTS
 
 VERSION = "1.4.0"  # of the program
 
@@ -317,9 +318,9 @@ class WebhookSettings(schemas.Strict):
     previous_secret = Secret(load_default=None)
     header = Secret(load_default=None)
     events = fields.List(
-        schemas.Choice(schemas.EVENTS + schemas.EVENTS_BY_NAME),
+        schemas.Choice(EVENTS + OPTIONAL_EVENTS),
         validate=validate.Length(min=1, error="must name an event"),
-        load_default=list(schemas.EVENTS),
+        load_default=list(EVENTS),
     )
     name = schemas.Text(200)
 

@@ -44,7 +44,7 @@ from commands import HOME, as_click_errors, cli, fetch_actor, make_link
 from database import EncodedJSON, Row, db
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
-from outbox import Event, Result, Webhook
+from outbox import EVENTS, OPTIONAL_EVENTS, Event, Result, Webhook
 from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, prepare_database, read_webhooks
@@ -104,7 +104,7 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
     os.environ["TASKS_SERVER__BASE_URL"] = url
     os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", members.KEY_PREFIX + secrets.token_urlsafe(32))
     read_settings({})  # raises if the webhooks are not a list
-    every = schemas.EVENTS + schemas.EVENTS_BY_NAME
+    every = EVENTS + OPTIONAL_EVENTS
     inbox = {"name": "inbox", "url": url + INBOX_PATH, "secret": "inbox", "events": every}
     others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
     os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()

@@ -8,8 +8,8 @@ import pytest
 from harness import EVERY_EVENT, PATIENT, invoke
 
 import times
+from outbox import ALL_EVENTS
 from parts.chats import SENTENCES, sentence
-from schemas import ALL_EVENTS
 
 NEEDS_SOCKET = False
 

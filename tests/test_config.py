@@ -10,8 +10,8 @@ from marshmallow import fields
 from test_database import refused
 from test_members import invite
 
-import schemas
 from app import create_app
+from outbox import EVENTS
 from server import exit_on_error
 from settings import Configuration, load_settings
 from startup import read_secrets
@@ -54,7 +54,7 @@ def test_the_example_names_every_setting_shows_the_defaults_and_works_with_its_c
     settings = load_settings(uncommented)
     routes = settings["plugins"]["entries"]["webhooks"]["config"]["routes"]
     assert routes["zapier"]["session_key"] == "agent:main"
-    assert settings["webhooks"][0]["events"] == [*schemas.EVENTS]
+    assert settings["webhooks"][0]["events"] == [*EVENTS]
     given, defaults = tomllib.loads(EXAMPLE), load_settings({})
     assert load_settings(given) == defaults
     without_default = {"bootstrap.api_key", "delivery.ca_file", "delivery.proxy", "server.sign_out_url"}

@@ -19,6 +19,7 @@ import app
 import gateway
 import schemas
 from errors import ApiError
+from outbox import EVENTS, OPTIONAL_EVENTS
 from parts import tools
 from settings import load_settings
 from wire import PathError
@@ -151,7 +152,7 @@ def test_the_pages_name_every_error_event_action_filter_and_tool():
     answered = {(str(error.status), error.code) for error in [ApiError, *ApiError.__subclasses__()]}
     answered |= {(str(status), code) for status, code in PathError.CODES.items()}
     assert sorted(listed) == sorted(answered)
-    named = {WEBHOOKS: schemas.EVENTS + schemas.EVENTS_BY_NAME, GATEWAY: gateway.ACTIONS, TOOLS: tools.TOOLS}
+    named = {WEBHOOKS: EVENTS + OPTIONAL_EVENTS, GATEWAY: gateway.ACTIONS, TOOLS: tools.TOOLS}
     named[API] = schemas.LIST_TASKS.fields
     for page, names in named.items():
         assert [name for name in names if not re.search(f"`{name}[`=]", page)] == []
