@@ -559,7 +559,6 @@ OF_WORK: Row = {"role": "member", "scope": "agent"}
 OF_VERSIONS: Row = {"raises": (PreconditionFailed,), "preconditions": ("If-Match",)}
 OF_A_CHANGE: Row = OF_WORK | OF_VERSIONS | {"headers": ("ETag",)}
 OF_A_NEW_TASK: Row = OF_WORK | {"status": 201, "headers": ("ETag", "Location"), "collection": "/tasks"}
-OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 
 
 @api.get("/tasks")

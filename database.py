@@ -737,8 +737,6 @@ class Identified(Base):
 
     stored_row = statement(lambda cls: cls.select_stored().where(cls.id == placeholder("id")))
     delete_row = statement(lambda cls: cls.delete().where(cls.id == placeholder("id")))
-    # The id of the last row before an id, such as the first of a time.
-    before = statement(lambda cls: cls.select(fn.MAX(cls.id)).where(cls.id < placeholder("id")))
 
     @classmethod
     def select_stored(cls) -> Query:

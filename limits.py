@@ -38,7 +38,6 @@ SEND_BYTES = 64 * 1024  # and another second for each part of this many bytes
 SEND_MOST = 120.0  # the most seconds for a response, however large it is
 QUERY_SECONDS = bound("QUERY_SECONDS", 20.0)  # the longest that a request may read; then it gets a 503
 FORM_BYTES = 64 * 1024  # the most that a form may have besides its file
-FORM_STEP = 16 * 1024  # bytes of a form that are parsed in one step; werkzeug refuses more than FORM_BYTES
 
 
 class SocketDeadline:

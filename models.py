@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from peewee import (
     JOIN,
     SQL,
-    BlobField,
     Case,
     CompositeKey,
     Expression,
@@ -335,12 +334,6 @@ class Milestone(Resource):
         counts = json_object({"total": every, "done": every.filter(~Task.is_open)})
         stats = Task.select(counts).where(Task.milestone == cls.id)
         return cls.select().select_extend(fn.JSON(stats).alias("stats"))
-
-    @statement
-    def of_project(cls: Any):
-        """The project's milestones by due date, undated ones last."""
-        milestones = cls.select_shown().where(cls.project == placeholder("project_id"))
-        return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
@@ -819,8 +812,6 @@ class Comment(PartOfTask):
     search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
     NOUN, PRIVATE = "comment", ("content",)  # which may be taken back
-    # The ids of the comments on tasks.
-    of_tasks = statement(lambda cls: cls.select(cls.id).where(cls.task.in_(each("ids"))))
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -840,11 +831,6 @@ class Comment(PartOfTask):
         rows, left = cls.latest.some(task_id=task_id, before=before, most=limit + 1)
         latest, pagination = newest_of(rows, limit, more=left < 0)
         return {"comments": latest[::-1], "pagination": pagination}
-
-    @statement
-    def written(cls: Any):
-        columns = cls.select(cls.id, cls.content, cls.created_at)
-        return columns.where(cls.task == placeholder("task_id")).order_by(cls.id)
 
     @statement
     def authors(cls: Any):
@@ -928,7 +914,7 @@ Comment.indexed("comment_task", "task id")
 
 
 class Attachment(PartOfTask):
-    """The description of a file; its bytes are in `AttachmentContent`, so that a list never reads them."""
+    """The description of a file; its bytes are in another table, so that a list never reads them."""
 
     # Null for a file that is kept after the deletion of its task, or its own.
     task: Any = ForeignKeyField(Task, field="id", null=True, on_delete="CASCADE", index=False)
@@ -946,14 +932,6 @@ class Attachment(PartOfTask):
 
 
 Attachment.indexed("attachment_task", "task id")
-
-
-class AttachmentContent(Base):
-    attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
-    data = BlobField()
-
-    SEEN = "EXISTS (SELECT 1 FROM attachment WHERE attachment.id = attachment_id)"
-    of_attachment = statement(lambda cls: cls.select(cls.data).where(cls.attachment == placeholder("id")))
 
 
 # Meetings and whiteboards ---------------------------------------------------------------------
@@ -992,12 +970,6 @@ class Meeting(Resource):
         joined = Participant.select(Participant.meeting).where(Participant.member == placeholder("member_id"))
         attends = (cls.organizer == placeholder("member_id")) | cls.id.in_(joined)
         return cls.select_shown().where(attends).order_by(cls.starts_at, cls.id)
-
-    @statement
-    def soon(cls: Any):
-        """The meetings of a member that are not over `:now` and have started by `:until`."""
-        is_over = fn.COALESCE(cls.ends_at, cls.starts_at) <= placeholder("now")
-        return cls.of_member.query.where(~is_over, cls.starts_at <= placeholder("until"))
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:

@@ -23,11 +23,12 @@ import random
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
+from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
 from database import (
     ChoiceField,
     EncodedJSONField,
+    Identified,
     JSONField,
     Row,
     Sequenced,
@@ -278,7 +279,7 @@ class Event(Sequenced):
         return deletion_of_some(cls, is_old & ~is_used & ~is_last, cls.seq)
 
 
-class Delivery(Entity):
+class Delivery(Identified):
     """An event that is to be sent to a webhook. A row is leased while a thread sends it."""
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
@@ -294,7 +295,6 @@ class Delivery(Entity):
     delivered_at = TextField(null=True)
     created_at = TextField()
 
-    NOUN = "delivery"
     is_pending: ClassVar[Any] = status == "pending"
     is_waiting: ClassVar[Any] = status == "waiting"
     is_refused: ClassVar[Any] = status == "refused"
@@ -330,23 +330,6 @@ class Delivery(Entity):
             created_at=transaction.at,
         )
         return id
-
-    @classmethod
-    def select_listed(cls, *more: Any) -> Query:
-        of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
-        of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
-        other = cls.alias()
-        is_before = (other.webhook == cls.webhook) & (other.event < cls.event) & (other.blocks_later == 1)
-        before = other.select(other.id).where(other.status == "pending", is_before).order_by(other.event)
-        waits_for = Case(None, [(cls.is_pending & ~cls.was_refused, before.limit(SQL("1")))])
-        of_event.append(waits_for.alias("waits_for"))
-        selected = [*columns(cls, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
-        deliveries = cls.select(*selected).join(Event, on=(cls.event == Event.seq))
-        return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
-
-    @classmethod
-    def select_shown(cls) -> Query:
-        return cls.select_listed(Event.body.alias("payload"))
 
     @statement
     def sendable(cls: Any):

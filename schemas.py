@@ -559,11 +559,6 @@ def printable(name: Any) -> str:
     return str(name).encode("ascii", "backslashreplace").decode()[:100]
 
 
-def plain(text: str) -> str:
-    """Return the text without characters that could control a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
 def _flatten(messages: Any, path: str) -> Any:
     if isinstance(messages, dict):
         for name, inner in messages.items():

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from marshmallow import ValidationError, fields
+from peewee import BlobField, ForeignKeyField
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
@@ -14,11 +15,19 @@ from werkzeug.formparser import MultiPartParser
 import limits
 import schemas
 from app import OF_A_NEW_ROW, api
-from database import Row
+from database import Base, Row, placeholder, statement
 from errors import BadBody, TooLarge, Unavailable, Unsupported, not_found
 from members import Transaction
-from models import Attachment, AttachmentContent, Task
+from models import Attachment, Task
 from wire import Response, operation, request, slot
+
+
+class AttachmentContent(Base):
+    attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
+    data = BlobField()
+
+    SEEN = "EXISTS (SELECT 1 FROM attachment WHERE attachment.id = attachment_id)"
+    of_attachment = statement(lambda cls: cls.select(cls.data).where(cls.attachment == placeholder("id")))
 
 
 class UploadedFile(fields.Field):
@@ -41,6 +50,7 @@ class UploadedFile(fields.Field):
         return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
 
 
+FORM_STEP = 16 * 1024  # bytes of a form that are parsed in one step; werkzeug refuses over `FORM_BYTES`
 uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
 UPLOADS_BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
@@ -54,7 +64,7 @@ def read_upload() -> MultiDict:
         raise Unsupported("send the file as multipart/form-data, in the part named file")
     most = current.config["LIMITS"]["max_attachment_bytes"]
     body = current.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
-    sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
+    sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": FORM_STEP}
     parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
     try:
         boundary = current.mimetype_params.get("boundary", "").encode()

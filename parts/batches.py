@@ -6,7 +6,7 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 import schemas
-from app import OF_A_NEW_TASK, OF_A_PUT, OF_WORK, announce_edit, api
+from app import OF_A_CHANGE, OF_A_NEW_TASK, OF_WORK, announce_edit, api
 from database import PAGE_BYTES, Row
 from errors import Invalid, PreconditionFailed
 from members import Transaction
@@ -91,6 +91,7 @@ CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(
 )
 PUT_TASK = schemas.TaskInput(exclude=["external_id"])
 EXTERNAL_ID = schemas.TaskInput(only=["external_id"])
+OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 ChangedTaskListShown = schemas.answer_with("ChangedTaskList", tasks=[schemas.TaskShown])
 CreatedTaskListShown = schemas.answer_with("CreatedTaskList", tasks=[schemas.TaskShown])
 

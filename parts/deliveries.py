@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import click
-from peewee import SQL, fn
+from peewee import SQL, Case, Query, fn
 
 import members
 import models
@@ -14,8 +14,8 @@ import schemas
 import webhooks
 from app import api, mail_state
 from commands import as_option, cli, configure_webhooks, fetch_actor, find_id, in_database, table
-from database import BadDatabase, Row, Statement, placeholder
-from errors import Conflict
+from database import BadDatabase, Row, Statement, columns, placeholder
+from errors import Conflict, not_found
 from lists import COUNT_LIMIT, pagination
 from members import Transaction
 from outbox import Delivery, Event, Webhook
@@ -47,12 +47,35 @@ DeliveryListShown = schemas.answer_with(
 )
 
 
+def select_listed(*more: Any) -> Query:
+    """Return a SELECT of deliveries with their webhook and event, and `more` columns of the event."""
+    of_webhook = [Delivery.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
+    of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
+    other = Delivery.alias()
+    is_before = (other.webhook == Delivery.webhook) & (other.event < Delivery.event)
+    is_before &= other.blocks_later == 1
+    before = other.select(other.id).where(other.status == "pending", is_before).order_by(other.event)
+    waits_for = Case(None, [(Delivery.is_pending & ~Delivery.was_refused, before.limit(SQL("1")))])
+    of_event.append(waits_for.alias("waits_for"))
+    selected = [*columns(Delivery, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
+    deliveries = Delivery.select(*selected).join(Event, on=(Delivery.event == Event.seq))
+    return deliveries.join(Webhook, on=(Delivery.webhook == Webhook.id))
+
+
+SHOWN_DELIVERY = Statement(select_listed(Event.body.alias("payload")).where(Delivery.id == placeholder("id")))
+
+
+def shown_delivery(id: str) -> Row:
+    """Return the delivery with its event. Raises `NotFound`."""
+    return SHOWN_DELIVERY.one(id=id) or not_found("delivery")
+
+
 @lru_cache(maxsize=16)
 def page_and_total(filters: frozenset[str]) -> tuple[Statement, Statement]:
     """Return the queries of a page and of the number of deliveries that pass these filters."""
-    columns = {"status": Delivery.status, "webhook_id": Delivery.webhook, "event": Event.name}
-    passes: list[Any] = [columns[name] == placeholder(name) for name in sorted(filters)] or [SQL("1")]
-    page = Delivery.select_listed().where(*passes).order_by(Delivery.id.desc())
+    filtered = {"status": Delivery.status, "webhook_id": Delivery.webhook, "event": Event.name}
+    passes: list[Any] = [filtered[name] == placeholder(name) for name in sorted(filters)] or [SQL("1")]
+    page = select_listed().where(*passes).order_by(Delivery.id.desc())
     some = Delivery.select(SQL("1")).join(Event, on=(Delivery.event == Event.seq)).where(*passes)
     total = Delivery.select(fn.COUNT(SQL("*"))).from_(some.limit(COUNT_LIMIT + 1))
     return Statement(page.limit(placeholder("limit")).offset(placeholder("offset"))), Statement(total)
@@ -97,7 +120,7 @@ def resume(webhook: Row) -> Row:
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Lease a delivery for another attempt, whatever the last result. Raises `NotFound` and `Conflict`."""
-    delivery, settings = Delivery.shown(delivery_id), webhooks.sending.delivery
+    delivery, settings = shown_delivery(delivery_id), webhooks.sending.delivery
     enabled(delivery["webhook_id"])
     if delivery["leased_until"] and delivery["leased_until"] > now():
         raise Conflict("the delivery is being sent")
@@ -120,7 +143,7 @@ def webhook_id(name: str) -> str:
 def send_and_report(transaction: members.Transaction, delivery_id: str) -> None:
     """Send the delivery and print the result. Raises `ClickException` if it is not accepted."""
     webhooks.deliver(transaction)
-    delivery = Delivery.shown(delivery_id)
+    delivery = shown_delivery(delivery_id)
     if delivery["status"] != "delivered":
         outcome = "it is tried again" if delivery["status"] == "pending" else f"it is {delivery['status']}"
         raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")
@@ -195,7 +218,7 @@ def list_webhooks() -> Row:
 
 
 @api.post("/webhooks/<id>/test")
-@operation(gives=DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
+@operation(gives=DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=shown_delivery)
 def test_webhook(transaction: Transaction, id: str) -> str:
     """Send a ping to a webhook, and show the result."""
     return ping(transaction, id)
@@ -221,11 +244,11 @@ def list_deliveries(limit: int, offset: int, **filters: str) -> Row:
 @operation(gives=DeliveryDetailShown, role="admin")
 def get_delivery(id: str) -> Row:
     """Show a delivery with its event."""
-    return Delivery.shown(id)
+    return shown_delivery(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
-@operation(gives=DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
+@operation(gives=DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=shown_delivery)
 def redeliver_delivery(transaction: Transaction, id: str) -> str:
     """Send a delivery again, with the same id and body, and show the result."""
     redeliver(transaction, id)

@@ -32,6 +32,11 @@ SHOWN: dict[Any, Query] = {
     Whiteboard: Whiteboard.select(*columns(Whiteboard, "content")),
 }
 OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for table, shown in SHOWN.items()}
+# The id of the last row before an id, such as the first of a time.
+BEFORE = {
+    table: Statement(table.select(fn.MAX(table.id)).where(table.id < placeholder("id")))
+    for table in (Activity, Member)
+}
 
 
 # The filters of the history.
@@ -89,6 +94,9 @@ class Changes:
     # The number of an activity in the order of commits.
     position = statement(lambda _: Activity.select(rowid(Activity)).where(Activity.id == placeholder("id")))
 
+    # The ids of the comments on tasks.
+    comments = statement(lambda _: Comment.select(Comment.id).where(Comment.task.in_(each("ids"))))
+
     @statement
     def following(cls: Any):
         """The activities after a position; with `:of_tasks` only of tasks and their comments."""
@@ -128,11 +136,11 @@ def change_page(
         if after:
             begin = Position(*after)
         elif first:
-            begin = Position(Activity.before.value(id=first), newest, None)
+            begin = Position(BEFORE[Activity].value(id=first), newest, None)
         else:
             begin = Position(newest, newest, "0")
         place = Changes.position.value(id=begin.reported)
-        if begin.reported is None and Member.before.value(id=first) is None:  # the workspace is younger
+        if begin.reported is None and BEFORE[Member].value(id=first) is None:  # the workspace is younger
             place = 0
         was_restored = place is None or Changes.position.value(id=begin.newest) is None
         until = first_id(now(-HIDDEN_DAYS * 86400))
@@ -179,7 +187,7 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
             come.append(entry["entity_id"])
     for row in Task.blockers.affected_by(blocking, released):
         changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
-    for row in Comment.of_tasks.all(ids=come) if come else ():
+    for row in Changes.comments.all(ids=come) if come else ():
         changed.setdefault(("comment", row["id"]), entries[-1] | {"action": "updated"})
     left = PAGE_BYTES if len(entries) > 1 else math.inf
     for kind, shown in OBJECTS.items():

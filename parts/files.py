@@ -12,7 +12,6 @@ import click
 from flask import current_app
 
 import models
-import schemas
 import times
 from commands import as_click_errors, as_option, cli, exit_on_sigterm, fetch_actor, in_database
 from database import LOCK_SECONDS, db
@@ -85,7 +84,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
                 if not (names or transfer.is_json(text)) and formats.suggestion(text, program):
                     raise ValueError("most of its columns would be left out")
         except ValueError as error:
-            raise ValueError(schemas.plain(f"{error}{formats.suggestion(text, program)}")) from error
+            raise ValueError(formats.plain(f"{error}{formats.suggestion(text, program)}")) from error
         imported = transfer.Import(lines, report, former, **more)
     exit_on_sigterm()
     target = nullcontext() if apply and not report.problems else copied()
@@ -94,7 +93,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
         if report.problems:
             raise click.Abort  # rolls the transaction back
     for line in report.lines():
-        click.echo(schemas.plain(line))
+        click.echo(formats.plain(line))
     if report.problems:
         raise click.ClickException(f"nothing is stored{formats.suggestion(text, program)}")
     click.echo("Stored." if apply else "Nothing is stored; --apply stores it.", err=True)

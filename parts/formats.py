@@ -269,9 +269,7 @@ class Export:
         if not moment:
             is_kept = name in ("start_date", "due_date")
             self.drop(f"{name} that cannot be read{', kept in the description' * is_kept}", example=text)
-            self.unread_dates += [
-                f"{name.replace('_', ' ').capitalize()}: {schemas.plain(text[:200])}"
-            ] * is_kept
+            self.unread_dates += [f"{name.replace('_', ' ').capitalize()}: {plain(text[:200])}"] * is_kept
         return moment
 
     def text(self, item: Row, name: str) -> str | None:
@@ -421,6 +419,11 @@ def repetition_of_vikunja(task: Row) -> Row:
         return {"repetition": True}
     rule = "FREQ=MONTHLY" if mode == 1 else f"FREQ={unit};INTERVAL={number}"
     return {"repeat": rule} | ({"repeat_from": "completed_at"} if mode == 2 else {})
+
+
+def plain(text: str) -> str:
+    """Return the text without characters that could control a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 @lru_cache(maxsize=1000)

@@ -436,6 +436,9 @@ _due = Task.is_open_with_date & (Task.due_date <= placeholder("until")) & FILTER
 _due &= (Task.status != "review") & FILTERS["assignee_id"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake))
 DUE = _today(_task.where(_due), Task.due_date, Task.id)
+# The meetings of a member that are not over `:now` and have started by `:until`.
+_is_over = fn.COALESCE(Meeting.ends_at, Meeting.starts_at) <= placeholder("now")
+SOON = Statement(Meeting.of_member.query.where(~_is_over, Meeting.starts_at <= placeholder("until")))
 # Tasks that agents have moved, among the latest tasks in progress of members with keys for agents.
 _keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
 _is_move = (Activity.task_id == Task.id) & (Activity.action == "moved") & Activity.is_hidden.is_null()
@@ -451,7 +454,7 @@ def today(member_id: str, until: str) -> Row:
     """Return what waits for a member until this time, by kind, and what agents are working on."""
     mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
     lists: Row = {kind: tasks.all(**mine) for kind, tasks in NOTICED.items()}
-    soon = [meeting | {"when": "upcoming"} for meeting in Meeting.soon.all(**mine)]
+    soon = [meeting | {"when": "upcoming"} for meeting in SOON.all(**mine)]
     return lists | {"meetings": soon, "due": DUE.all(**mine), "working": WORK.all()}
 
 

@@ -62,6 +62,12 @@ WhiteboardShown = schemas.shown(
 )
 MilestoneListShown = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
 WhiteboardListShown = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
+# The milestones of a project, undated ones last.
+MILESTONES_BY_DATE = Statement(
+    Milestone.select_shown()
+    .where(Milestone.project == placeholder("project_id"))
+    .order_by(Milestone.due_date.is_null(), Milestone.due_date, Milestone.id)
+)
 
 
 def remove_milestone(transaction: Transaction, id: str) -> None:
@@ -120,7 +126,7 @@ def _check_organizer(transaction: Transaction, id: str) -> None:
 def list_milestones(id: str) -> Row:
     """List the milestones of a project by date."""
     Project.stored(id)
-    return {"milestones": Milestone.of_project.all(project_id=id)}
+    return {"milestones": MILESTONES_BY_DATE.all(project_id=id)}
 
 
 @api.post("/projects/<id>/milestones")

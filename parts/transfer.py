@@ -22,11 +22,11 @@ import models
 import schemas
 import strictjson
 import times
-from database import Row, Statement, caseless, columns, digest, json_object, placeholder, to_json
+from database import Row, Statement, caseless, columns, digest, json_object, placeholder, statement, to_json
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
-from models import HIDDEN, Attachment, AttachmentContent, Comment, Milestone, Project, Task
-from parts.attachments import attach
+from models import HIDDEN, Attachment, Comment, Milestone, Project, Task
+from parts.attachments import AttachmentContent, attach
 from parts.blockers import Blocker
 from parts.resources import MilestoneInput
 from settings import read_file
@@ -508,6 +508,11 @@ class Import:
         if Task.edit(self.transaction, id, fields, None)[1]:
             self.changed.add(id)
 
+    @statement
+    def stored_comments(_: Any):
+        rows = Comment.select(Comment.id, Comment.content, Comment.created_at)
+        return rows.where(Comment.task == placeholder("task_id")).order_by(Comment.id)
+
     def store_comments(self, line: str, task: Row, comments: list[Row]) -> None:
         """Add the comments that the task does not have, and change those that were edited.
 
@@ -515,7 +520,7 @@ class Import:
         which contains all comments, it may also be an edited one of the same time. The id of a new comment is
         the same in each import.
         """
-        stored = [] if task["id"] in self.new else Comment.written.all(task_id=task["id"])
+        stored = [] if task["id"] in self.new else self.stored_comments.all(task_id=task["id"])
         left = {row["id"]: row for row in stored}
         counts = Counter[Any]()  # of comments by their times
         for comment in comments:

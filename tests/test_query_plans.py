@@ -13,8 +13,9 @@ from database import Base, Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import _page, _total
 from members import Activity, Invitation
-from models import Milestone, Task
+from models import Task
 from outbox import Delivery, Webhook
+from parts import resources
 from parts.agents import Claims
 from parts.blockers import Blocker
 from parts.calendar import Calendar
@@ -76,12 +77,12 @@ TOTALS = {
     "overdue by hand": "task_project_overdue",
     "what was completed": "task_completed",
 }
-# Statements of tables, and the indexes that they read.
+# Statements of tables and parts, and the indexes that they read.
 READS = [
     (Task, "urgent", "task_overdue"),
     (Task, "urgent", "task_urgent"),
     (Task, "shown_row", "task_id"),
-    (Milestone, "of_project", "task_milestone (milestone_id=?)"),
+    (resources, "MILESTONES_BY_DATE", "task_milestone (milestone_id=?)"),
     (Webhook, "configured", "delivery_pending"),
     *((Webhook, "backlog", f"delivery_{status}") for status in ("pending", "waiting", "refused")),
     *((Delivery, name, "delivery_pending") for name in ("due", "oldest_in_progress", "blocking")),
