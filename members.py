@@ -68,10 +68,9 @@ class Transaction:
         self.at = wire_time(epoch_ms())
         self.actor = actor
         self.request_id = request_id
-        self.above: dict[tuple[int, ...], set[int]] = {}  # `Blocker.above` by its numbers, for a batch
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.for_sweeper = 0  # deliveries that the sweeper sends
-        self.spellings: dict[str, str] = {}  # of labels, by the caseless label (`Labels.spelled`)
+        self.cache: dict[str, Any] = {}  # of parts, for the rest of the transaction
         # A change may add or delete further tasks (a repeating one). So `Task.add` and `Task.remove` note
         # their events here, and `operation` emits them after the view's own.
         self.task_events: list[tuple[str, Row]] = []  # `task.created` and `task.deleted` with their tasks

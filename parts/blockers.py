@@ -121,11 +121,12 @@ class Blocker(Base):
         old = [blocker["number"] for blocker in task["blocked_by"]]
         new = cls.numbers(fields.pop("blocked_by") or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
+        above: dict[tuple[int, ...], set[int]] = transaction.cache.setdefault("above", {})  # for a batch
 
         def is_awaited(*numbers: int) -> bool:
-            if numbers not in transaction.above:
-                transaction.above[numbers] = {row["number"] for row in cls.above.all(numbers=list(numbers))}
-            return task["number"] in transaction.above[numbers]
+            if numbers not in above:
+                above[numbers] = {row["number"] for row in cls.above.all(numbers=list(numbers))}
+            return task["number"] in above[numbers]
 
         if set(new).difference(stored) and is_awaited(*new):
             waiting = next(filter(is_awaited, new))

@@ -32,7 +32,7 @@ class Labels:
         sent: dict[str, str] = {}
         for label in labels:
             sent.setdefault(caseless(label), label)
-        spellings = transaction.spellings
+        spellings: dict[str, str] = transaction.cache.setdefault("spellings", {})  # by the caseless label
         if len(spellings | sent) <= MAX_LABELS:
             for key in sent.keys() - spellings.keys():
                 if row := cls.with_label.one(label=f"\x1f{key}\x1f"):

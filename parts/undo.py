@@ -100,7 +100,7 @@ class Undo:
         """Run a step and store its events; roll it back if it raises an error, and return that."""
         transaction, result = self.transaction, None
         kept = [*self.done], [*self.left], [*transaction.deliveries], transaction.for_sweeper
-        transaction.above.clear()  # the last step may have changed what waits for what
+        transaction.cache.pop("above", None)  # the last step may have changed what waits for what
         db.execute_sql("SAVEPOINT undo")
         try:
             step()
