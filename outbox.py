@@ -343,7 +343,7 @@ class Delivery(Identified):
 
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
-        """Return these deliveries for `webhooks.send`; a reset of `throwaway` may have deleted some."""
+        """Return these deliveries for `webhooks.send`, without those that were deleted meanwhile."""
         return [row for id in ids if (row := cls.sendable.one(id=id))]
 
     @statement
@@ -402,7 +402,7 @@ class Delivery(Identified):
             Webhook.attempted(transaction, webhook_id, result, schedule)
             return []
         if not (stored := cls.stored_row.one(id=row["id"])):
-            return []  # a reset of `throwaway` has deleted it: its webhook has not failed
+            return []  # it was deleted meanwhile: its webhook has not failed
         if result.receiver_failed:
             until = Webhook.attempted(transaction, webhook_id, result, schedule)
             cls._update(row, blocks_later=1, next_at=until, **columns)
