@@ -6,16 +6,14 @@ whole, which is cheap; `bench/` measures every pair of filters in every order.
 
 import re
 import sqlite3
-from functools import lru_cache, reduce
-from operator import add
+from functools import lru_cache
 from typing import Any
 
 from peewee import SQL, Case, Query, Select, fn
 
 from database import PAGE_BYTES, Row, Statement, caseless, fold, placeholder, rowid
 from errors import Gone
-from members import ApiKey, Member
-from models import PRIORITIES, Comment, Project, Task, TaskCount, each
+from models import PRIORITIES, Comment, Project, Task, TaskCount
 from times import now
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
@@ -235,9 +233,3 @@ def _filtered(tasks: Any, filters: frozenset[str], passes_many: bool = False) ->
     some = names if "label" in names or passes_many else ["project_id"] if "milestone_id" in names else []
     conditions = [fn.LIKELY(FILTERS[name]) if name in some else FILTERS[name] for name in names]
     return tasks.where(*conditions) if names else tasks
-
-
-# Which of these ids a viewer may name in a request that writes.
-_named: list[Any] = [table.select_stored() for table in (Task, Comment, Member, ApiKey)]
-_named = [rows.select(rows.model.id).where(rows.model.id.in_(each("ids"))) for rows in _named]
-NAMED = Statement(reduce(add, _named))

@@ -1028,3 +1028,11 @@ class Whiteboard(Resource):
 
 
 Whiteboard.indexed("whiteboard_updated", "updated_at id")
+
+
+def _ids_in(table: Any) -> Any:
+    return table.select_stored().select(table.id).where(table.id.in_(each("ids")))
+
+
+# Which of `:ids` a viewer sees, in the tables whose rows a request may name.
+SEEN_IDS = Statement(_ids_in(Task) + _ids_in(Comment) + _ids_in(Member) + _ids_in(ApiKey))

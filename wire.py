@@ -46,10 +46,9 @@ from database import (
     statement,
     to_json,
 )
-from lists import NAMED
 from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, Transaction, permit
 from metrics import OTHER, metrics
-from models import Task, write
+from models import SEEN_IDS, Task, write
 from schemas import API, API_VERSION
 from times import new_request_id, now
 from webhooks import deliver, emit
@@ -354,6 +353,7 @@ def failure(error: errors.ApiError) -> Response:
 
 # Views that return nothing have deleted or revoked a row, as the schema of their response says.
 ENDED = {schemas.DeletedShown: "deleted", schemas.RevokedShown: "revoked"}
+NO_ID = "unseen"  # no row has this id, so the view fails as for an id that does not exist
 
 
 def authorize(caller: Row, role: str, scope: str) -> None:
@@ -464,7 +464,8 @@ class operation:
                 transaction.actor = current.authenticate()
                 authorize(transaction.actor, role, self.scope)
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
-                    arguments, idempotency = arguments | dict.fromkeys(unseen, "unseen"), None
+                    # No stored response either: it may show what the viewer no longer sees.
+                    arguments, idempotency = arguments | dict.fromkeys(unseen, NO_ID), None
             run = partial(self.run, view, transaction, **arguments)
             data = respond_once(transaction, *idempotency, self.status, run) if idempotency else run()
             for event, task in transaction.task_events:
@@ -557,10 +558,10 @@ def load_arguments(schema: Schema, fields: Row | MultiDict) -> Row:
 
 
 def unseen_by(viewer: str, arguments: Row) -> list[str]:
-    """Return the names of arguments with ids that the viewer does not see; the view must not find them."""
+    """Return the names of the arguments with ids that the viewer does not see."""
     ids = {name: id for name, id in arguments.items() if id and f"_{name}".endswith("_id")}
     with db.viewed_by(viewer):
-        seen = {row["id"] for row in NAMED.all(ids=[*ids.values()])}
+        seen = {row["id"] for row in SEEN_IDS.all(ids=[*ids.values()])}
     return [name for name, id in ids.items() if id not in seen]
 
 
