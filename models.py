@@ -535,8 +535,10 @@ class Task(Entity):
         cls.insert_row.run(**row)
         row["blocked_by"] = cls.blockers.of_new(row["number"], blocked_by)
         cls.record(transaction, "created", row)
-        made = ["assignee_id", "status"] + ["description"] * (not row["repeats"] and not is_copy)
-        Task.notices.changed(transaction, row, {name: [None, row[name]] for name in made})
+        noticed = ["assignee_id", "status"]
+        if not row["repeats"] and not is_copy:
+            noticed.append("description")
+        Task.notices.changed(transaction, row, {name: [None, row[name]] for name in noticed})
         for name in HIDDEN:
             del row[name]
         if transaction.notifies:
@@ -586,16 +588,16 @@ class Task(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
         """Change these fields; return the task and its changes.
 
-        `sent` are the fields as they are stored, `changes` those that differ, and `columns` what is written.
+        `sent` are the fields as they are stored, `changes` those that differ, `written` the columns to write.
         Null means the default of a field in `DEFAULTS`. A new rank, `after` or `before` a task, makes a new
         version but is no change. Raises `NotFound`, `Invalid` as `add` does, `Forbidden` as `_check_done`
         does, and `PreconditionFailed` if the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
-        sent = cls.rules.accepted(transaction, stored, fields)
-        columns = cls.order.move(transaction, stored, sent)  # takes `after` and `before` out of `sent`
+        sent = dict(cls.rules.accepted(transaction, stored, fields))
+        written = cls.order.move(transaction, stored, sent)  # takes `after` and `before` out of `sent`
         changes = cls.blockers.changes(transaction, stored, sent)  # takes `blocked_by` out of it
-        sent = sent | {name: sent[name] or DEFAULTS[name] for name in DEFAULTS.keys() & sent}
+        sent |= {name: sent[name] or DEFAULTS[name] for name in DEFAULTS.keys() & sent}
         if "labels" in sent:
             sent["labels"] = cls.all_labels.spelled(transaction, sent["labels"])
         is_moved = sent.get("project_id", stored["project_id"]) != stored["project_id"]
@@ -603,7 +605,7 @@ class Task(Entity):
             sent = {"milestone_id": None, "assignee_id": stored["assignee_id"]} | sent
         planned: Row = stored | sent
         changes = differences(stored, sent) | changes
-        if not changes and not columns:
+        if not changes and not written:
             return stored, {}
         old, status = changes.get("status", (None, None))
         if changes.keys() & {"status", "assignee_id"}:
@@ -611,20 +613,20 @@ class Task(Entity):
             # change, a question with the completion.
             cls._check_done(transaction, old, status)
             changes |= cls.rules.rule_changes(transaction, stored, sent, old, status)
-            ended = ["claimed_until"] + ["question_id"] * (status == "done")
+            ended = ("claimed_until", "question_id") if status == "done" else ("claimed_until",)
             changes |= differences(stored, {name: None for name in ended if name not in sent})
-        columns |= {name: new for name, (_, new) in changes.items() if name != "blocked_by"}
-        check_references(cls, sent if is_moved else columns, partial(cls._misplaced, planned["project_id"]))
-        cls._check_dates(stored, columns | {"repeat": planned["repeat"]})
-        cls._check_external_id(columns)
-        columns |= cls.derived(planned, changes.keys())
-        columns |= ApiKey.brakes.counted(transaction, stored, changes)
-        columns |= {"version": stored["version"] + 1, "updated_at": transaction.at}
+        written |= {name: new for name, (_, new) in changes.items() if name != "blocked_by"}
+        check_references(cls, sent if is_moved else written, partial(cls._misplaced, planned["project_id"]))
+        cls._check_dates(stored, written | {"repeat": planned["repeat"]})
+        cls._check_external_id(written)
+        written |= cls.derived(planned, changes.keys())
+        written |= ApiKey.brakes.counted(transaction, stored, changes)
+        written |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if "status" in changes:
-            columns.setdefault("completed_at", transaction.at if status == "done" else None)
+            written.setdefault("completed_at", transaction.at if status == "done" else None)
         with Task.notices.reassigning(transaction, task_id=id) if is_moved else nullcontext():
-            cls.set_columns(id, **columns)
-        task = stored | {name: value for name, value in columns.items() if name not in HIDDEN}
+            cls.set_columns(id, **written)
+        task = stored | {name: value for name, value in written.items() if name not in HIDDEN}
         if "blocked_by" in changes:
             task["blocked_by"] = cls.blockers.replace_all(task["number"], changes["blocked_by"][1])
         if not changes:  # the history does not show ranks

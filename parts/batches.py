@@ -38,7 +38,7 @@ def edit_all(
         return {row["id"] for event, row in transaction.task_events if event == "task.deleted"}
 
     def edit(id: str) -> Changed | None:
-        return None if id in deleted() else Task.edit(transaction, id, {**changes}, expected.get(id))
+        return None if id in deleted() else Task.edit(transaction, id, changes, expected.get(id))
 
     return [changed for changed in _each(names, edit) if changed and changed[0]["id"] not in deleted()]
 
