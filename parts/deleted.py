@@ -202,7 +202,8 @@ class Deleted(Identified):
             raise Forbidden("only who deleted it, an owner or an admin may delete it for good")
         ids = [id, *(row["id"] for row in (found["rows"] if found else {}).get("milestone.project_id", ()))]
         by = None if found or is_admin else actor["id"]
-        count = Earlier.forget.run(id=id, ids=ids, actor_id=by) + cls.delete_rows.run(ids=[id] * bool(found))
+        count = Earlier.forget.run(id=id, ids=ids, actor_id=by)
+        count += cls.delete_rows.run(ids=[id] if found else [])
         if not count:
             not_found(cls.NOUN)
 

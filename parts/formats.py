@@ -269,7 +269,8 @@ class Export:
         if not moment:
             is_kept = name in ("start_date", "due_date")
             self.drop(f"{name} that cannot be read{', kept in the description' * is_kept}", example=text)
-            self.unread_dates += [f"{name.replace('_', ' ').capitalize()}: {plain(text[:200])}"] * is_kept
+            if is_kept:
+                self.unread_dates.append(f"{name.replace('_', ' ').capitalize()}: {plain(text[:200])}")
         return moment
 
     def text(self, item: Row, name: str) -> str | None:

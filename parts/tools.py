@@ -450,7 +450,7 @@ def present(**fields: Any) -> Row:
 
 def top(lines: list[str], most: int) -> list[str]:
     """Return the first `most` lines, and how many more there are."""
-    return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
+    return [*lines[:most], f"and {len(lines) - most} more"] if len(lines) > most else lines
 
 
 def within(most: int, rows: list) -> list:
@@ -1012,7 +1012,7 @@ class ToolCall:
         if found and not TOOLS["create_project"].suits(self.request.caller):
             found = None  # the API refuses it
         project, note = (found, {"already_made": True}) if found else self.create("/projects", fields)
-        shown = ["id", "name"] + ["status"] * (project["status"] == "archived")
+        shown = ("id", "name", "status") if project["status"] == "archived" else ("id", "name")
         return {name: project[name] for name in shown} | note
 
     @tool("Your meetings.")
