@@ -395,22 +395,22 @@ class Delivery(Identified):
         what is logged about the webhook.
         """
         webhook_id = row["webhook_id"]
-        columns: Row = {"leased_until": None, "last_status": result.status, "last_error": result.error}
-        columns["duration_ms"] = round(result.seconds * 1000)
+        written: Row = {"leased_until": None, "last_status": result.status, "last_error": result.error}
+        written["duration_ms"] = round(result.seconds * 1000)
         if result.delivered:
-            cls._update(row, status="delivered", delivered_at=transaction.at, **columns)
+            cls._update(row, status="delivered", delivered_at=transaction.at, **written)
             Webhook.attempted(transaction, webhook_id, result, schedule)
             return []
         if not (stored := cls.stored_row.one(id=row["id"])):
             return []  # it was deleted meanwhile: its webhook has not failed
         if result.receiver_failed:
             until = Webhook.attempted(transaction, webhook_id, result, schedule)
-            cls._update(row, blocks_later=1, next_at=until, **columns)
+            cls._update(row, blocks_later=1, next_at=until, **written)
         else:
             is_last = result.is_last(row["attempts"], stored["created_at"])
             status = "refused" if is_last else "pending"
             until = result.wait(row["attempts"] - 1, schedule)
-            cls._update(row, status=status, blocks_later=0, next_at=until, **columns)
+            cls._update(row, status=status, blocks_later=0, next_at=until, **written)
             Webhook.attempted(transaction, webhook_id, result, schedule)
         messages = [f": delivery {row['id']}: {result.error}"]
         if reason := Webhook.disable_if_lost(transaction, webhook_id, result.status):
