@@ -595,8 +595,9 @@ class Invitation(Credential):
         shown.append((Member.status == Member.ACTIVE).alias("signs_in"))
         shown += profile(Member, "member")
         invitations = cls.select(*shown).join(Member, on=(cls.member == Member.id))
-        is_shown, is_in_mail = cls.token_hash == placeholder("hash"), cls.mail_hash == placeholder("hash")
-        return invitations.where(is_shown | is_in_mail)
+        has_token = cls.token_hash == placeholder("hash")
+        has_mailed_token = cls.mail_hash == placeholder("hash")
+        return invitations.where(has_token | has_mailed_token)
 
     @classmethod
     def open(cls, token: str) -> Row:
@@ -843,20 +844,20 @@ class Activity(Identified):
     SEEN = f"{Base.OF_PROJECT} AND (action = 'deleted' AND entity = 'task' OR {_IS_THERE})"
     SEEN_AS: ClassVar[Row] = {"changes": _SEEN_CHANGES}
     is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
-    is_shown: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)
+    is_of_chosen_kind: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)
     # The id of the activity that was stored last; the next transaction gets a later time.
     newest = statement(lambda cls: cls.select(cls.id).order_by(rowid(cls).desc()).limit(1))
 
     @classmethod
-    def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:
+    def select_newest(cls, *conditions: Any, without: tuple[str, ...] = ()) -> Query:
         """Return a SELECT of the newest `:most` activities that meet the conditions, with their actors.
 
         A subquery selects them, so that actors are read only for these rows.
         """
         rowids = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
         chosen = rowids.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
-        hidden = ("actor_id", "key_id", "request_id", "is_hidden", "project_id", *hidden)
-        selected = [*columns(cls, *hidden), via(), *profile(Member, "actor")]
+        without = ("actor_id", "key_id", "request_id", "is_hidden", "project_id", *without)
+        selected = [*columns(cls, *without), via(), *profile(Member, "actor")]
         rows = Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
         rows = rows.join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
         return rows.join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
@@ -865,7 +866,7 @@ class Activity(Identified):
     def recent(cls: Any):
         """The newest changes and creations; with `:of_tasks` only of tasks and comments."""
         is_work = cls.action.not_in(("deleted", "restored"))
-        return cls.select_newest(is_work, cls.is_shown, hidden=("task_id", "number"))
+        return cls.select_newest(is_work, cls.is_of_chosen_kind, without=("task_id", "number"))
 
     @statement
     def deletion_of(cls: Any):
@@ -916,10 +917,10 @@ class Activity(Identified):
         return deletion_of_some(cls, is_forgotten | ((cls.id < placeholder("before")) & ~is_newest))
 
 
-_is_shown = Activity.is_hidden.is_null()
-Activity.indexed("activity_shown", "id action", where=_is_shown)
+_is_in_history = Activity.is_hidden.is_null()
+Activity.indexed("activity_shown", "id action", where=_is_in_history)
 Activity.indexed("activity_project", "project_id id", where=Activity.project_id.is_null(False))
-Activity.indexed("activity_task", "task_id id", where=Activity.task_id.is_null(False) & _is_shown)
+Activity.indexed("activity_task", "task_id id", where=Activity.task_id.is_null(False) & _is_in_history)
 Activity.indexed("activity_object", "entity_id id", where=Activity.task_id.is_null())
 Activity.indexed("activity_hidden", "id", where=Activity.is_hidden.is_null(False))
 Activity.indexed("activity_gone", "number", where=Activity.is_deletion_of_task)

@@ -102,7 +102,8 @@ class Changes:
         """The activities after a position; with `:of_tasks` only of tasks and their comments."""
         changes = fn.JSON(Activity.changes).alias("changes")
         rows = Activity.select(*columns(Activity, "changes"), changes)
-        rows = rows.where(fn.LIKELIHOOD(rowid(Activity) > placeholder("position"), 0.001), Activity.is_shown)
+        is_later = fn.LIKELIHOOD(rowid(Activity) > placeholder("position"), 0.001)
+        rows = rows.where(is_later, Activity.is_of_chosen_kind)
         return rows.order_by(rowid(Activity)).limit(placeholder("most"))
 
     @statement
