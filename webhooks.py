@@ -346,7 +346,7 @@ def _deliver(rows: list[Row]) -> int:
     return sum(result.delivered for result in results)
 
 
-def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
+def _send(rows: list[Row], ends_at: float, attempt_seconds: float | None = None) -> list[Result]:
     """Send each webhook's deliveries as a `Batch`, and store and return the results.
 
     No receiver waits for another one that hangs: the results of each webhook are stored as they come.
@@ -354,13 +354,13 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
     by_webhook: dict[str, list[Row]] = {}
     for row in rows:
         by_webhook.setdefault(row["webhook_id"], []).append(row)
-    batches, results = [Batch(group, ends_at, each) for group in by_webhook.values()], []
+    batches, results = [Batch(group, ends_at, attempt_seconds) for group in by_webhook.values()], []
     while batches:
         store_at = time.monotonic() + RESULTS_SECONDS
         done = [batch for batch in batches if batch.is_done_by(store_at)]
         batches = [batch for batch in batches if batch not in done]
         tried = [pair for batch in done for pair in batch.results]
-        seconds = LOCK_SECONDS if each else max(ends_at - time.monotonic(), 0) + LEASE_GRACE
+        seconds = LOCK_SECONDS if attempt_seconds else max(ends_at - time.monotonic(), 0) + LEASE_GRACE
         untried = [row for batch in done for row in batch.rows[len(batch.results) :]]
         store_results(tried, untried, seconds)
         results += [result for _, result in tried]
@@ -371,13 +371,13 @@ class Batch(threading.Thread):
     """Sends deliveries to one webhook in order, until `ends_at` or until it cannot be reached.
 
     Nothing can interrupt a name server's look-up, so the caller does not wait for the thread: once an attempt
-    is past its deadline, the results so far count. `each` is the limit of an attempt in seconds, or None for
-    the time left.
+    is past its deadline, the results so far count. `attempt_seconds` limits an attempt; None means the time
+    left.
     """
 
-    def __init__(self, rows: list[Row], ends_at: float, each: float | None):
+    def __init__(self, rows: list[Row], ends_at: float, attempt_seconds: float | None):
         super().__init__(name="batch", daemon=True)
-        self.rows, self.ends_at, self.each = rows, ends_at, each
+        self.rows, self.ends_at, self.attempt_seconds = rows, ends_at, attempt_seconds
         self.deadline = ends_at  # of the current attempt
         self.is_abandoned = False  # the caller has gone on: no further attempt begins
         self.results: list[tuple[Row, Result]] = []  # that count, once the batch is done
@@ -389,11 +389,11 @@ class Batch(threading.Thread):
             webhook, left = sending.webhooks.get(row["webhook_id"]), self.ends_at - time.monotonic()
             # Earlier attempts may have left too little time for a healthy receiver.
             budget = sending.delivery["request_budget_seconds"]
-            least = 0 if self.each or not self._results else min(1.0, budget / 2)
+            least = 0 if self.attempt_seconds or not self._results else min(1.0, budget / 2)
             is_over = left <= least or self.is_abandoned or sending.stopping.is_set()
             if webhook is None or is_over:
                 return
-            seconds = self.each or left
+            seconds = self.attempt_seconds or left
             self.deadline = time.monotonic() + seconds
             self._results.append((row, timed_out(seconds)))  # until there is another result
             result = send(row, webhook, seconds)
