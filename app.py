@@ -415,7 +415,7 @@ def invite_member(transaction: Transaction, **fields: Any) -> Row:
     member, token, expires_at, new = Invitation.invite(transaction, invitation_days(), **fields)
     if not new:
         request().success_status = 200
-    announce(transaction, Task.take_unseen(transaction, member))
+    announce(transaction, Task.unassign_unseen(transaction, member))
     emit(transaction, "member.invited", {"member": member})
     return with_link(member, token, expires_at)
 
@@ -443,7 +443,7 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     earlier = Member.stored(id)
     with Task.notices.reassigning(transaction, id):
         member = Member.edit(transaction, id, fields)
-    announce(transaction, Task.take_unseen(transaction, member))
+    announce(transaction, Task.unassign_unseen(transaction, member))
     if member["project_ids"] not in (None, earlier["project_ids"]):
         Task.notices.limited(id)
     if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:
@@ -460,7 +460,7 @@ def delete_member(transaction: Transaction, id: str) -> None:
     with Task.notices.reassigning(transaction, id):
         Member.remove(transaction, id)
     announce(transaction, Task.claims.given_up(transaction, id))
-    announce(transaction, Task.clear(transaction, Task.assignee, id))
+    announce(transaction, Task.clear_reference(transaction, Task.assignee, id))
 
 
 @api.post("/members/<id>/invitation")

@@ -128,7 +128,7 @@ def redating() -> list[Statement]:
     return [Statement(update.where(column > placeholder("now"), is_right)) for column, update in updates]
 
 
-def each(name: str) -> Any:
+def values_of(name: str) -> Any:
     """Return a SELECT of the values in the parameter `name`, a JSON array."""
     return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
 
@@ -249,7 +249,7 @@ class Project(Resource):
     def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
         """Delete the project with its tasks, and yield each. Raises `Conflict` for tasks unless `force`."""
         cls.stored(id)
-        if not force and (count := Task.of_project.value(id=id)):
+        if not force and (count := Task.count_in_project.value(id=id)):
             raise Conflict(
                 f"the project has {count} task{'s' * (count != 1)}; "
                 "delete them first, or the project with force=true"
@@ -396,8 +396,6 @@ class Task(Entity):
     is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
     is_overdue: ClassVar[Any] = is_open & (due_date < placeholder("now"))
     by_number = statement(lambda cls: cls.select(cls.id).where(cls.number == placeholder("number")))
-    # The number of tasks of a project. It decides on a deletion, so it counts and trusts no counter.
-    of_project = statement(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id")))
 
     @classmethod
     def shown_columns(cls) -> list:
@@ -427,7 +425,7 @@ class Task(Entity):
     @statement
     def references(cls: Any):
         """The number, id and size in bytes of each of these tasks, given as JSON: numbers and ids."""
-        is_referred = cls.number.in_(each("references")) | cls.id.in_(each("references"))
+        is_referred = cls.number.in_(values_of("references")) | cls.id.in_(values_of("references"))
         size = fn.LENGTH(fn.COALESCE(cls.description, "").concat(cls.metadata).cast("BLOB"))
         return cls.select(cls.number, cls.id, size.alias("size")).where(is_referred)
 
@@ -452,22 +450,30 @@ class Task(Entity):
         """Return the column with a task's number of comments."""
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
 
+    @statement
+    def count_in_project(cls: Any):
+        """The number of tasks of a project. It decides on a deletion, so it counts and trusts no counter."""
+        return cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id"))
+
     @classmethod
-    def some_with(cls, field: Any, id: str, *among: Any, **values: Any) -> list[Row]:
-        """Return the oldest tasks with this reference that also meet the conditions `among`."""
+    def oldest_with(cls, field: Any, id: str, *among: Any, **values: Any) -> list[Row]:
+        """Return a batch of the oldest tasks with this reference that also meet the conditions `among`.
+
+        Callers change or delete the batch, and repeat until it is empty.
+        """
         tasks = cls.select_stored().where(field == placeholder("id"), *among).order_by(cls.id)
         return Statement(tasks.limit(500)).some(id=id, **values)[0]
 
     @classmethod
-    def clear(
+    def clear_reference(
         cls, transaction: Transaction, field: Any, id: str, *among: Any, **named: Any
     ) -> Iterator[Changed]:
-        """Clear this reference in the tasks that have it, as `some_with`, and yield each of these tasks."""
+        """Clear this reference in the tasks that have it and meet the conditions `among`; yield each."""
         changes, at = {field.column_name: [id, None]}, transaction.at
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
         is_among = (field == placeholder("id")) & (cls.id <= placeholder("last"))
         update = Statement(cls.update(values).where(is_among, *among))
-        while tasks := cls.some_with(field, id, *among, **named):
+        while tasks := cls.oldest_with(field, id, *among, **named):
             update.run(id=id, last=tasks[-1]["id"], now=at, **named)
             for task in tasks:
                 task |= {field.column_name: None, "version": task["version"] + 1, "updated_at": at}
@@ -681,15 +687,15 @@ class Task(Entity):
         return derived
 
     @classmethod
-    def take_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:
+    def unassign_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:
         """Unassign a client from the tasks in projects that the client does not see; yield each."""
         if (ids := member["project_ids"]) is not None:
-            unseen = cls.project.not_in(each("project_ids"))
+            unseen = cls.project.not_in(values_of("project_ids"))
             claimed = cls.claimed_until.is_null(False)
-            while tasks := cls.some_with(cls.assignee, member["id"], unseen, claimed, project_ids=ids):
+            while tasks := cls.oldest_with(cls.assignee, member["id"], unseen, claimed, project_ids=ids):
                 for task in tasks:
                     yield cls.edit(transaction, task["id"], {"assignee_id": None, "status": "todo"}, None)
-            yield from cls.clear(transaction, cls.assignee, member["id"], unseen, project_ids=ids)
+            yield from cls.clear_reference(transaction, cls.assignee, member["id"], unseen, project_ids=ids)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
@@ -707,7 +713,7 @@ class Task(Entity):
         """Delete the tasks of a project, and yield each as it was."""
         is_among = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
         delete = Statement(cls.delete().where(is_among))
-        while tasks := cls.some_with(cls.project, project_id):
+        while tasks := cls.oldest_with(cls.project, project_id):
             blocked = [cls.blockers.blocks(task) for task in tasks]
             cls.keeper.keep_rows(transaction, cls, tasks, part_of=project_id)
             delete.run(id=project_id, last=tasks[-1]["id"])
@@ -1033,7 +1039,7 @@ Whiteboard.indexed("whiteboard_updated", "updated_at id")
 
 
 def _ids_in(table: Any) -> Any:
-    return table.select_stored().select(table.id).where(table.id.in_(each("ids")))
+    return table.select_stored().select(table.id).where(table.id.in_(values_of("ids")))
 
 
 # Which of `:ids` a viewer sees, in the tables whose rows a request may name.

@@ -106,7 +106,7 @@ def member_invite(address: str, email: str | None, projects: tuple[str, ...], **
     with models.write(fetch_actor(email, "admin")) as transaction:
         days = config["WORKSPACE"]["invitation_days"]
         member, token, expires_at, _ = members.Invitation.invite(transaction, days, **invitation)
-        webhooks.announce(transaction, models.Task.take_unseen(transaction, member))
+        webhooks.announce(transaction, models.Task.unassign_unseen(transaction, member))
         webhooks.emit(transaction, "member.invited", {"member": member})
     print_link(members.Invitation.link(config, token), expires_at)
     webhooks.deliver(transaction)

@@ -8,7 +8,7 @@ from database import Base, Row, json_object, placeholder, statement
 from errors import Invalid
 from lists import FILTERS
 from members import Member, Transaction
-from models import Task, each
+from models import Task, values_of
 
 
 class Blocker(Base):
@@ -63,7 +63,7 @@ class Blocker(Base):
     @statement
     def free(cls: Any):
         """The open ones among the tasks with these numbers that no open task blocks."""
-        given, is_free = Task.number.in_(each("numbers")), ~fn.EXISTS(cls.of(Task.number, SQL("1")))
+        given, is_free = Task.number.in_(values_of("numbers")), ~fn.EXISTS(cls.of(Task.number, SQL("1")))
         return Task.select(Task.id, Task.assignee).where(given, Task.is_open, is_free)
 
     @classmethod
@@ -77,8 +77,8 @@ class Blocker(Base):
     @statement
     def affected(cls: Any):
         """The tasks with the numbers `:released`, and the tasks that the ones numbered `:blocking` block."""
-        blocked = cls.select(cls.task).where(cls.blocker.in_(each("blocking")))
-        return Task.select(Task.id).where(Task.number.in_(blocked) | Task.number.in_(each("released")))
+        blocked = cls.select(cls.task).where(cls.blocker.in_(values_of("blocking")))
+        return Task.select(Task.id).where(Task.number.in_(blocked) | Task.number.in_(values_of("released")))
 
     @classmethod
     def affected_by(cls, blocking: list[int], released: list[int]) -> list[Row]:
@@ -88,7 +88,7 @@ class Blocker(Base):
     @statement
     def above(cls: Any):
         """The tasks with these numbers, the tasks that block them, and so on."""
-        above = each("numbers").cte("above", recursive=True, columns=("number",))
+        above = values_of("numbers").cte("above", recursive=True, columns=("number",))
         above = above.union(cls.select(cls.blocker).join(above, on=(cls.task == above.c.number)))
         return Select([above], [above.c.number.alias("number")]).with_cte(above)
 

@@ -22,8 +22,8 @@ from models import (
     Project,
     Task,
     Whiteboard,
-    each,
     newest_of,
+    values_of,
 )
 from parts.blockers import Blocker
 from parts.order import Rank
@@ -69,7 +69,7 @@ class Deleted(Identified):
     rows = database.JSONField()
 
     NOUN = "deleted object"
-    delete_rows = statement(lambda cls: cls.delete().where(cls.id.in_(each("ids"))))
+    delete_rows = statement(lambda cls: cls.delete().where(cls.id.in_(values_of("ids"))))
 
     @classmethod
     def keep_rows(cls, transaction: Transaction, table: Any, rows: list[Row], part_of: Any = None) -> bool:
@@ -84,7 +84,7 @@ class Deleted(Identified):
     @statement
     def detach(cls: Any):
         """Take files, or all files of tasks, from their tasks."""
-        is_among = Attachment.task.in_(each("ids")) | Attachment.id.in_(each("ids"))
+        is_among = Attachment.task.in_(values_of("ids")) | Attachment.id.in_(values_of("ids"))
         return Attachment.update(task=None).where(is_among)
 
     @staticmethod
@@ -111,7 +111,7 @@ class Deleted(Identified):
         shown["title"] = getattr(table if table.TITLE in table._meta.fields else of, table.TITLE)
         shown |= {name: of._meta.columns.get(name, SQL("NULL")) for name in ("number", "project_id")}
         values = [shown.get(field.column_name, placeholder(field.column_name)) for field in columns(cls)]
-        query = table.select(*values).where(table.id.in_(each("ids")))
+        query = table.select(*values).where(table.id.in_(values_of("ids")))
         query = query if of is table else query.join(Task, on=(table.task == Task.id))
         again = {"conflict_target": [cls.id], "preserve": columns(cls, "id")}
         return Statement(cls.insert_from(query, columns(cls)).on_conflict(**again))
@@ -232,7 +232,7 @@ class Earlier(database.Base):
     def forget(cls: Any):
         """Delete the texts of `:ids` and of the parts of `:id`, or only those that an actor replaced."""
         parts = Deleted.select(Deleted.id).where(Deleted.part_of == placeholder("id"))
-        is_of = Activity.entity_id.in_(each("ids")) | Activity.task_id.in_(each("ids"))
+        is_of = Activity.entity_id.in_(values_of("ids")) | Activity.task_id.in_(values_of("ids"))
         is_theirs = placeholder("actor_id").is_null() | (Activity.actor == placeholder("actor_id"))
         change = Activity.select().where(is_of | Activity.task_id.in_(parts), is_theirs)
         return cls.delete().where(fn.EXISTS(change.where(Activity.id == cls.activity)))

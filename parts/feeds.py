@@ -15,7 +15,7 @@ from database import PAGE_BYTES, Row, Statement, columns, db, placeholder, rowid
 from errors import Gone, Invalid
 from lists import OTHER_PROJECTS
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
-from models import Comment, Meeting, Milestone, Participant, Project, Task, Whiteboard, each, newest_of
+from models import Comment, Meeting, Milestone, Participant, Project, Task, Whiteboard, newest_of, values_of
 from outbox import Event
 from parts.inbox import InboxShown, Notice
 from times import first_id, now
@@ -31,7 +31,7 @@ SHOWN: dict[Any, Query] = {
     Meeting: Meeting.select().select_extend(fn.JSON(_of_meeting).alias("participant_ids")),
     Whiteboard: Whiteboard.select(*columns(Whiteboard, "content")),
 }
-OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for table, shown in SHOWN.items()}
+OBJECTS = {table.NOUN: Statement(rows.where(table.id.in_(values_of("ids")))) for table, rows in SHOWN.items()}
 # The id of the last row before an id, such as the first of a time.
 BEFORE = {
     table: Statement(table.select(fn.MAX(table.id)).where(table.id < placeholder("id")))
@@ -95,7 +95,7 @@ class Changes:
     position = statement(lambda _: Activity.select(rowid(Activity)).where(Activity.id == placeholder("id")))
 
     # The ids of the comments on tasks.
-    comments = statement(lambda _: Comment.select(Comment.id).where(Comment.task.in_(each("ids"))))
+    comments = statement(lambda _: Comment.select(Comment.id).where(Comment.task.in_(values_of("ids"))))
 
     @statement
     def following(cls: Any):

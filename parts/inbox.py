@@ -30,7 +30,7 @@ from database import (
 )
 from lists import FILTERS
 from members import CALENDAR, Activity, ApiKey, Member, Transaction, check_references, profile
-from models import MAX_LISTED, Comment, Meeting, Project, Task, each, newest_of, write
+from models import MAX_LISTED, Comment, Meeting, Project, Task, newest_of, values_of, write
 from sweeper import in_steps
 from times import first_id, local, now
 from webhooks import deliver, emit
@@ -174,7 +174,7 @@ class Notice(Identified):
     def delete_mentions(cls: Any):
         is_of_text = (cls.task == placeholder("task_id")) & cls.reason.in_(["mentioned", "question"])
         is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
-        return cls.delete().where(is_of_text, cls.member.in_(each("members")))
+        return cls.delete().where(is_of_text, cls.member.in_(values_of("members")))
 
     @staticmethod
     def mentioned(text: str, project_id: str) -> list[str]:
@@ -293,7 +293,7 @@ class Notice(Identified):
     @statement
     def mark_untrue(cls: Any):
         of_project = Task.select(Task.id).where(Task.project == placeholder("project_id"))
-        is_over = cls.task.in_(each("tasks") + of_project) & cls.reason.in_(each("over"))
+        is_over = cls.task.in_(values_of("tasks") + of_project) & cls.reason.in_(values_of("over"))
         return cls.update({cls.read_at: placeholder("now")}).where(is_over, cls.read_at.is_null())
 
     @classmethod

@@ -74,7 +74,7 @@ def remove_milestone(transaction: Transaction, id: str) -> None:
     """Remove the milestone from its tasks, and delete it. Raises `NotFound`."""
     milestone = Milestone.stored(id)
     Milestone.keeper.keep_rows(transaction, Milestone, [milestone])  # while its tasks refer to it
-    announce(transaction, Task.clear(transaction, Task.milestone, id))
+    announce(transaction, Task.clear_reference(transaction, Task.milestone, id))
     Milestone.delete_row.run(id=id)
     Milestone.record(transaction, "deleted", milestone)
 

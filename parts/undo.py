@@ -14,7 +14,7 @@ from app import api
 from database import EncodedJSON, EncodedJSONField, Row, Statement, columns, db, digest, placeholder, to_json
 from errors import ApiError, Conflict, Forbidden, Invalid
 from members import ADMINS, Activity, ApiKey, Member, Transaction
-from models import Attachment, Comment, Meeting, Milestone, Project, Task, each
+from models import Attachment, Comment, Meeting, Milestone, Project, Task, values_of
 from parts import attachments, resources
 from parts.blockers import Blocker
 from parts.deleted import TABLES, Deleted, Earlier
@@ -51,7 +51,7 @@ def later(of_task: bool) -> Statement:
         is_of = (Activity.task_id == placeholder("task_id")) & Activity.is_hidden.is_null()
         is_of &= entity.is_null() | (Activity.entity_id == entity)
     is_of &= path.is_null() | fn.JSON_TYPE(Activity.changes, path).is_null(False)
-    is_other = Activity.id.not_in(each("ids")) & MARK.is_null()
+    is_other = Activity.id.not_in(values_of("ids")) & MARK.is_null()
     rows = Activity.select(Member.full_name).join(Member, on=(Activity.actor == Member.id))
     rows = rows.where(is_of, is_other, Activity.id.between(placeholder("after"), placeholder("before")))
     return Statement(rows.order_by(Activity.id.desc()).limit(1))

@@ -480,7 +480,7 @@ def test_the_tasks_of_a_client_who_is_limited_are_unassigned_by_few_statements(d
     executed = []
     with write(owner) as transaction:
         db.connection().set_trace_callback(executed.append)
-        changed = [*Task.take_unseen(transaction, client | {"project_ids": [seen]})]
+        changed = [*Task.unassign_unseen(transaction, client | {"project_ids": [seen]})]
         db.connection().set_trace_callback(None)
     assert [task["project_id"] for task, _ in changed] == [other] * 600
     assert len([sql for sql in executed if sql.startswith('UPDATE "task"')]) == 2
