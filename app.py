@@ -29,7 +29,7 @@ import limits
 import schemas
 from database import LOCK_SECONDS, SEARCH_STEPS, Row, check_in_place, db
 from errors import ApiError, Conflict, Gone, PreconditionFailed, TooMany
-from lists import task_page
+from lists import COUNT_LIMIT, task_page
 from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import metrics
 from models import Comment, Meeting, Project, Task, Whiteboard
@@ -576,8 +576,8 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         filters |= ApiKey.brakes.filters(request().caller)
 
     def read() -> Row:
-        counted, since = request().environ.get("tasks.counted"), request().caller["projects_since"]
-        return task_page(**filters, counted=counted, since=since)
+        counted = request().environ.get("tasks.counted", COUNT_LIMIT)
+        return task_page(**filters, counted=counted, since=request().caller["projects_since"])
 
     if "q" in filters:
         read = partial(search, read, SEARCH_STEPS)

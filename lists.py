@@ -17,7 +17,7 @@ from models import PRIORITIES, Comment, Project, Task, TaskCount
 from times import now
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
-OTHER_PROJECTS = "you see other projects than before; begin again without after"
+OTHER_PROJECTS = "the projects that you see have changed; begin again without after"
 _words = fn.JSON_EACH(placeholder("other_words"))
 
 
@@ -39,8 +39,7 @@ def _matches(*, other_words: bool) -> Any:
 _is_waiting = (Task.status.concat("") == "todo") & Task.question_id.is_null()
 _is_urgent = Task.priority.concat("") == "urgent"
 SINCE = {"created_since", "updated_since", "completed_since"}
-MANY = 1000  # tasks that pass, from which SQLite finds the first of them sooner by id than by the time
-PARAMETERS = {"now", "number", "after_id", "since"}  # values for the conditions of other filters
+MANY = 1000  # if at least this many tasks pass, reading by id reaches the first page sooner than by time
 URGENCY = Case(Task.priority, [(name, index) for index, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
     "project_id": Task.project == placeholder("project_id"),
@@ -123,46 +122,47 @@ def pagination(
     }
 
 
-def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
+def task_page(
+    *,
+    limit: int,
+    offset: int,
+    sort: str | None = None,
+    include: str = "",
+    after: tuple | None = None,
+    since: str | None = None,
+    counted: int = COUNT_LIMIT,
+    **filters: Any,
+) -> Row:
     """Return a page of the tasks that pass every filter, with its pagination.
 
     With `ready`, only unassigned tasks are listed unless `assignee_id` is given. With
     `include="comment_count"` each task has its number of comments. `since` is the caller's `projects_since`.
-    Counts up to `counted` tasks, by default `COUNT_LIMIT`. Raises `Gone` if `since` is later than `after`.
+    Counts up to `counted` tasks. Raises `Gone` if `since` is later than `after`.
     """
-    counted = filters.pop("counted", None) or COUNT_LIMIT
-    if "q" in filters:
-        filters |= _searched(filters.pop("q"))
-    if "label" in filters:
-        filters["label"] = f"\x1f{caseless(filters['label'])}\x1f"
-    if since := filters.get("completed_since") or filters.get("created_since"):
-        filters["touched_since"] = since
-    if "ready" in filters:
-        filters["now"] = now()
-        filters |= {} if "assignee_id" in filters else {"unassigned": True}
-    elif filters.get("priority") == "urgent":
-        filters["urgent"] = filters.pop("priority")
+    number = re.fullmatch(r"#?([0-9]{1,15})", filters.get("q", "").strip())
+    values: Row = {"now": now(), "number": int(number[1]) if number else None}  # of placeholders, not filters
+    filters = _rewritten(filters)
     if sort == "updated_at" and not offset:
-        return _changes(limit, include, **filters)
+        return _changes(limit, include, filters, values, after, since)
     if "due_before" in filters and filters.get("status", "done") != "done":
         filters["open"] = True  # as the indexes of what is overdue say
-    names = frozenset(filters) - PARAMETERS
+    names, values = frozenset(filters), filters | values
     if names & {"priority", "urgent"}:  # all tasks have the same, so only ties are left to order
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     is_by_id = "q" not in names and sort in (None, "created_at", "-created_at")
-    found = _total(names).value(most=MANY, **filters) if names & SINCE and is_by_id else 0
+    found = _total(names).value(most=MANY, **values) if names & SINCE and is_by_id else 0
     page = _page(names, sort, include, found == MANY)
-    (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
+    (tasks, count, total), most = _fitting(page, limit, offset=offset, **values)
     if total is None and count < most and (count > 0 or not offset):  # this page is the last one
         total = offset + count
     if total is None:
-        total = _total(names).value(most=counted + 1, **filters)
+        total = _total(names).value(most=counted + 1, **values)
     else:
         counted = COUNT_LIMIT
     end = offset + (count or limit)
     more = end < total
     if not more and total > counted:  # the total is not exact, and this page may be beyond it
-        more = page.json(limit=1, offset=end, **filters)[1] > 0
+        more = page.json(limit=1, offset=end, **values)[1] > 0
     shown = pagination(total, limit, offset, more, end, counted) | {"next_after": None}
     return {"tasks": tasks, "pagination": shown}
 
@@ -175,22 +175,23 @@ def _fitting(page: Statement, limit: int, **parameters: Any) -> tuple[tuple, int
         return _fitting(page, limit // 2, **parameters)
 
 
-def _changes(limit: int, include: str, *, after: tuple | None = None, **filters: Any) -> Row:
+def _changes(
+    limit: int, include: str, filters: Row, values: Row, after: tuple | None, since: str | None
+) -> Row:
     """Return a page of tasks in the order of their changes, which is the order of commits (`follow_clock`).
 
     If the caller's projects have changed, the cursor also holds `since`, as most tasks are older than that.
     """
-    since = filters.get("since")
     if after and since and after[2] != since and after[0] < since:
         raise Gone(OTHER_PROJECTS)
     if after and after[0] > now(86400):  # the clock was wrong when the cursor was made: begin again
         after = None
     if after:
-        filters["after"], filters["after_id"], _ = after
-    names = frozenset(filters) - PARAMETERS
-    tasks, left = _page(names, "updated_at", include).some(limit=limit, offset=0, **filters)
+        filters["after"], values["after_id"], _ = after
+    names, values = frozenset(filters), filters | values
+    tasks, left = _page(names, "updated_at", include).some(limit=limit, offset=0, **values)
     is_last = left >= 0 and len(tasks) < limit
-    total = len(tasks) if is_last else _total(names).value(most=COUNT_LIMIT + 1, **filters)
+    total = len(tasks) if is_last else _total(names).value(most=COUNT_LIMIT + 1, **values)
     last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after and after[:2]
     cursor = "_".join([*last, *([since] if since else [])]) if last else None
     shown = pagination(total, limit, 0, total > len(tasks), len(tasks))
@@ -198,15 +199,26 @@ def _changes(limit: int, include: str, *, after: tuple | None = None, **filters:
     return {"tasks": tasks, "pagination": shown}
 
 
-def _searched(text: str) -> Row:
-    """Return the filters for a text: its longest word or phrase, the others, and a task's number.
+def _rewritten(filters: Row) -> Row:
+    """Return the filters that pass the same tasks and for which there are indexes."""
+    if "q" in filters:
+        filters |= _searched(filters.pop("q"))
+    if "label" in filters:
+        filters["label"] = f"\x1f{caseless(filters['label'])}\x1f"
+    if since := filters.get("completed_since") or filters.get("created_since"):
+        filters["touched_since"] = since
+    if "ready" in filters:
+        filters |= {} if "assignee_id" in filters else {"unassigned": True}
+    elif filters.get("priority") == "urgent":
+        filters["urgent"] = filters.pop("priority")
+    return filters
 
-    The longest comes first, as most tasks lack it.
-    """
+
+def _searched(text: str) -> Row:
+    """Return the filters for a text: its longest word or phrase, which most tasks lack, and the others."""
     parts = re.findall(r'"([^"]*)"?|([^"\s]+)', fold(text))
     words = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
-    number = re.fullmatch(r"#?([0-9]{1,15})", text.strip())
-    filters: Row = {"q": words.pop(), "number": int(number[1]) if number else None} if words else {}
+    filters: Row = {"q": words.pop()} if words else {}
     return filters | ({"other_words": words} if words else {})
 
 

@@ -457,10 +457,7 @@ class Task(Entity):
 
     @classmethod
     def oldest_with(cls, field: Any, id: str, *among: Any, **values: Any) -> list[Row]:
-        """Return a batch of the oldest tasks with this reference that also meet the conditions `among`.
-
-        Callers change or delete the batch, and repeat until it is empty.
-        """
+        """Return a batch of the oldest tasks with this reference that meet `among`; empty if none is left."""
         tasks = cls.select_stored().where(field == placeholder("id"), *among).order_by(cls.id)
         return Statement(tasks.limit(500)).some(id=id, **values)[0]
 
