@@ -635,9 +635,8 @@ class Invitation(Credential):
         return True
 
 
-Invitation.indexed(
-    "invitation_mail_hash", "mail_hash", unique=True, where=Invitation.mail_hash.is_null(False)
-)
+_has_mail_hash = Invitation.mail_hash.is_null(False)
+Invitation.indexed("invitation_mail_hash", "mail_hash", unique=True, where=_has_mail_hash)
 Invitation.indexed("invitation_mail_at", "mail_at", where=Invitation.mail_at.is_null(False))
 
 

@@ -306,9 +306,8 @@ class Delivery(Identified):
         & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
     )
     # Later events wait behind it. If it was leased a while ago and has no result, its process has ended.
-    is_backlog: ClassVar[Any] = is_pending & (
-        (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
-    )
+    is_abandoned: ClassVar[Any] = duration_ms.is_null() & (created_at < placeholder("abandoned_before"))
+    is_backlog: ClassVar[Any] = is_pending & ((blocks_later == 1) | is_abandoned)
     was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and will be tried again
     pending = statement(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending))
 

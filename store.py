@@ -135,9 +135,8 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
         if not may_be_new:
             _check_wal(path)
             if is_missing():
-                raise BadDatabase(
-                    f"there is no database at {path}; `init` makes one, `restore` puts a copy there"
-                )
+                problem = f"there is no database at {path}; `init` makes one, `restore` puts a copy there"
+                raise BadDatabase(problem)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if alone:
         return _lock("server", fcntl.LOCK_EX, "a server or a command uses it; stop it first")

@@ -449,13 +449,12 @@ def store_results(results: list[tuple[Row, Result]], unsent: list[Row], seconds:
             metrics.attempted(webhook["name"], result.kind)
     if not results and not unsent:
         return
+    schedule = sending.delivery["retry_schedule"]
     with write(seconds=seconds) as transaction:
         for row in unsent:
             Delivery.release(row)
         for row, result in results:
-            for message in Delivery.store_result(
-                transaction, row, result, sending.delivery["retry_schedule"]
-            ):
+            for message in Delivery.store_result(transaction, row, result, schedule):
                 name = sending.webhooks[row["webhook_id"]]["name"]
                 log.warning("webhook %s%s", without_paths(name), message)
 

@@ -154,11 +154,8 @@ class Demonstration:
         for number in range(1, self.early + 1):
             transaction = self.past(-60 + 57 * number / self.early, self.teammate())
             fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
-            fields |= {
-                "status": status,
-                "number": start + number - 1,
-                "version": 1 if status == "todo" else 2,
-            }
+            version = 1 if status == "todo" else 2
+            fields |= {"status": status, "number": start + number - 1, "version": version}
             if status == "done":
                 fields["assignee_id"] = fields["assignee_id"] or transaction.actor["id"]
                 fields |= {"completed_at": yesterday, "updated_at": yesterday}

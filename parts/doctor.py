@@ -90,10 +90,9 @@ def expected_schema() -> dict[str, str | None]:
 
 def integrity_problems() -> list[str]:
     """Return a line for each wrong page, reference or index, with what to do. Raises `BadDatabase`."""
-    if migration_names(Path(database.db.database), Runner(database.db, str(MIGRATIONS)))[0]:
-        raise database.BadDatabase(
-            f"{database.db.database} is of an older version; start the server, which upgrades it"
-        )
+    path = database.db.database
+    if migration_names(Path(path), Runner(database.db, str(MIGRATIONS)))[0]:
+        raise database.BadDatabase(f"{path} is of an older version; start the server, which upgrades it")
     try:
         integrity = database.db.execute_sql("PRAGMA integrity_check(10)").fetchall()
     except database.DATABASE_ERRORS:  # an unreadable page has ended the check: ask only for the first problem

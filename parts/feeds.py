@@ -39,6 +39,7 @@ BEFORE = {
 }
 
 
+_keys = ApiKey.select(ApiKey.id).where(placeholder("key").in_((ApiKey.id, ApiKey.prefix)))
 # The filters of the history.
 ACTIVITY_FILTERS: dict[str, Expression] = {
     "before": Activity.id < placeholder("before"),
@@ -47,9 +48,7 @@ ACTIVITY_FILTERS: dict[str, Expression] = {
     "until": Activity.created_at <= placeholder("until"),
     "before_id": Activity.id < placeholder("before_id"),
     "actor_id": Activity.actor == placeholder("actor_id"),
-    "key": Activity.key.in_(
-        ApiKey.select(ApiKey.id).where(placeholder("key").in_((ApiKey.id, ApiKey.prefix)))
-    ),
+    "key": Activity.key.in_(_keys),
     "action": Activity.action == placeholder("action"),
     "entity": Activity.entity == placeholder("entity"),
     "task_id": Activity.task_id == placeholder("task_id"),
@@ -242,9 +241,8 @@ EVENT_QUERY: dict[str, Any] = {"after": schemas.Text(64), "since": schemas.Insta
 LIST_EVENTS = schemas.Strict.from_dict(
     EVENT_QUERY | {"limit": schemas.QueryInteger(1, 100, load_default=20)}
 )()
-CHANGE_CURSOR = schemas.Cursor(
-    f"({schemas.Id.PATTERN.pattern})_({schemas.Id.PATTERN.pattern})(?:_({schemas.Id.PATTERN.pattern}))?"
-)
+_id = schemas.Id.PATTERN.pattern
+CHANGE_CURSOR = schemas.Cursor(f"({_id})_({_id})(?:_({_id}))?")
 CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "since": schemas.Instant(), "wait": schemas.WAIT}
 CHANGE_QUERY |= {
     "limit": schemas.QueryInteger(1, 100, load_default=100),

@@ -96,9 +96,8 @@ def show_enrollment(token: str) -> Response:
     # With no-referrer, browsers send the form's origin as null, as they may do for pages of other sites.
     referrer = {"Referrer-Policy": "same-origin"}
     invitation = Invitation.open(token)
-    return page(
-        "enroll.html", more=referrer, invitation=invitation, until=local_time(invitation["expires_at"])
-    )
+    until = local_time(invitation["expires_at"])
+    return page("enroll.html", more=referrer, invitation=invitation, until=until)
 
 
 @pages.post("/enroll/<string:token>")

@@ -90,10 +90,8 @@ def base_origin(current: Request) -> str:
 
 def has_own_origin(current: Request) -> bool:
     """Return whether a page under `base_url`, or at the address in use, sent this request."""
-    return current.origin in (
-        base_origin(current),
-        f"{current.scheme}://{current.headers.get('Host', '').lower()}",
-    )
+    host = current.headers.get("Host", "").lower()
+    return current.origin in (base_origin(current), f"{current.scheme}://{host}")
 
 
 def is_foreign_form(current: Request) -> bool:

@@ -344,6 +344,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
 TEXT: Row = {"type": "string"}
 NUMBERS: Row = {"type": "array", "items": {"type": "integer"}}
 TASK: Row = {"type": ["integer", "string"]}
+OFFSET: Row = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 MORE: Row = {"title": TEXT, "description": TEXT, "blocked_by": NUMBERS}  # and all other fields of a task
 # The declared schemas of arguments that are not any text. Some clients refuse all tools for a list of types,
 # an array without `items`, an object without `properties`, or `additionalProperties`.
@@ -366,9 +367,7 @@ ACCEPTED: dict[str, Row] = {
     "task_id": TASK,
     "update_task.task_id": {"type": [*TASK["type"], "array"], "items": TASK},
     "metadata": {"type": "object"},
-    **dict.fromkeys(
-        ("get_task.offset", "get_project.offset"), {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-    ),
+    **dict.fromkeys(("get_task.offset", "get_project.offset"), OFFSET),
 }
 # The arguments of a new task.
 PLAN = "description priority assignee start_date due_date milestone labels blocked_by metadata repeat"
