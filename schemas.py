@@ -1,7 +1,4 @@
-"""The schemas of the API's requests and responses, field by field.
-
-They declare fields only: this module runs no query, and does not know Flask.
-"""
+"""The schemas of the API's requests and responses, field by field. They run no query, and know no Flask."""
 
 import contextlib
 import re
