@@ -15,20 +15,14 @@ from outbox import Delivery, Event, Webhook
 from store import open_lock_file, optimize
 from times import now
 
-# A name, a function that returns whether there is something to do, and one that does it.
-Errand = tuple[str, Callable[[], object], Callable[[], object]]
+Step = Callable[[], object]
+Errand = tuple[str, Step, Step]  # a name, whether there is something to do, and what does it
 
 
 class Sweeper:
     """The threads that send what requests have left, in the worker that holds the lock."""
 
-    def __init__(
-        self,
-        lock: Path,
-        chores: Sequence[Callable[[], object]],
-        errands: Sequence[Errand],
-        notes: Sequence[Callable[[], object]] = (),
-    ):
+    def __init__(self, lock: Path, chores: list[Step], errands: list[Errand], notes: Sequence[Step] = ()):
         self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
         self._errands = errands
@@ -47,7 +41,7 @@ class Sweeper:
         for thread in list(self._threads.values()):
             thread.join(max(ends_at - time.monotonic(), 0))
 
-    def _start(self, name: str, consequence: str, *steps: Callable[[], object]) -> None:
+    def _start(self, name: str, consequence: str, *steps: Step) -> None:
         """Run the steps in a thread with this name, unless the last one still runs."""
 
         def run() -> None:

@@ -195,7 +195,7 @@ def test_a_slow_or_failing_chore_holds_up_no_event(database, tmp_path, monkeypat
     def fail():
         raise Unavailable("the database is busy")
 
-    chores = (fail, lambda: begun.set() or let_go.wait(PATIENCE))
+    chores = [fail, lambda: begun.set() or let_go.wait(PATIENCE)]
     sweeper = Sweeper(tmp_path / "sender", chores, [])
     sweeper.start()
     try:
