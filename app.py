@@ -176,7 +176,7 @@ def undeclared_views(app: "Service") -> Iterator[str]:
 
 def route_labels(app: "Service") -> dict[str, dict[str, str]]:
     """Return the labels of each endpoint's metrics: its method and its path."""
-    names = ["gateway", *(name for name, _ in app.answers.values())]
+    names = ["gateway", *(name for name, _ in app.handlers.values())]
     labels = {name: {"method": "", "route": name} for name in names}
     for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - {"HEAD"}
@@ -229,7 +229,7 @@ class Service(Flask):
         # Finds the key in a session's cookie; without the part `sessions`, only API keys sign in.
         self.session_key: Callable[[Request], str | None] = lambda current: None
         # The lists that `register` of a part adds to.
-        self.answers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, a function
+        self.handlers: dict[str, tuple[str, Callable[[Request], Response]]] = {}  # by path: a name, handle()
         self.error_pages: dict[str, Callable[[ApiError], Response]] = {}  # by a path's beginning: show(error)
         self.starts: list[Callable] = []  # start(config, secrets) at each load; secrets is None in a command
         self.workers: list[Callable] = []  # begin(worker), once in each worker process
@@ -244,10 +244,10 @@ class Service(Flask):
         # Before the views, so that none answers there. The path of a route has no slash at its end.
         if route := gateway.intake.routes.get(environ["PATH_INFO"].removesuffix("/")):
             current.endpoint = "gateway"
-            return gateway.answer(route, current)
+            return gateway.handle(route, current)
         try:
-            current.endpoint, answer = self.answers.get(current.path, (current.endpoint, self.respond))
-            response = answer(current)
+            current.endpoint, handle = self.handlers.get(current.path, (current.endpoint, self.respond))
+            response = handle(current)
         except Exception as error:
             response = error_response(error)
         return response(environ, current.start)

@@ -1,4 +1,4 @@
-"""The agent gateway: its routes, its flows and child tasks, its actions with their schemas, its answers.
+"""The agent gateway: its routes, its flows and child tasks, its actions with their schemas, its responses.
 
 Trusted automation drives managed flows through these routes. They have a contract of their own: names in
 camelCase, another envelope, other errors, no API keys. Flows and child tasks are only recorded, not run.
@@ -131,8 +131,8 @@ class GatewayError(Exception):
         self.outcome = Outcome({}, status, code, error, headers)
 
 
-def answer(route: Route, request: Request) -> Iterable[bytes]:
-    """Answer a request on a route."""
+def handle(route: Route, request: Request) -> Iterable[bytes]:
+    """Respond to a request on a route."""
     key = route.path, request.client_address
     try:
         _admit(request, key)
@@ -447,11 +447,11 @@ def first_problem(error: ValidationError) -> str:
     return f"{field}: {message}"
 
 
-# The answers of actions ------------------------------------------------------------------------
+# The responses of actions ----------------------------------------------------------------------
 
 
 class NonNull(CamelCase, Shown):
-    """The schema of an answer that shows the columns of a row that are not null."""
+    """The schema of a response that shows the columns of a row that are not null."""
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         super().on_bind_field(field_name, field_obj)
@@ -529,7 +529,7 @@ def find_latest_flow(route: Route) -> Outcome:
 
 
 def resolve_flow(route: Route, token: str) -> Outcome:
-    """Answer with the flow of this id; for the session key with its newest open flow, or else its newest."""
+    """Return the flow of this id; for the session key its newest open flow, or else its newest."""
     flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
         newest = {"owner": route.session, "most": 1}
@@ -542,7 +542,7 @@ def _flow_or_null(flow: Row | None) -> Outcome:
 
 
 def get_task_summary(route: Route, flow_id: str) -> Outcome:
-    """Count the flow's child tasks by status and runtime; answer null if the flow does not exist."""
+    """Count the flow's child tasks by status and runtime; return null if the flow does not exist."""
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         return Outcome({"summary": None})

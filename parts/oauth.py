@@ -45,8 +45,8 @@ calls = limits.RateLimit(60, 60)  # POST requests of programs, by client address
 def register(app: Any) -> None:
     if app.config["OAUTH"]["enabled"]:
         app.register_blueprint(connections)
-        app.answers |= dict.fromkeys(ANSWERS, ("oauth", answer_program))
-        app.answers |= dict.fromkeys(tools.PATHS, ("tools", answer_at_mcp))
+        app.handlers |= dict.fromkeys(ANSWERS, ("oauth", answer_program))
+        app.handlers |= dict.fromkeys(tools.PATHS, ("tools", answer_at_mcp))
         app.error_pages["/oauth/authorize"] = refuse_connection
 
 

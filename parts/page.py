@@ -38,7 +38,7 @@ PACKED = {file.name: FILE_TYPES[file.suffix] for file in STATIC.iterdir() if fil
 
 def register(app: Any) -> None:
     app.error_pages["/enroll/"] = show_refusal
-    app.answers |= {f"{schemas.API}/{name}": (OTHER, answer_list) for name in LISTS}
+    app.handlers |= {f"{schemas.API}/{name}": (OTHER, answer_list) for name in LISTS}
 
 
 def answer_list(current: Request) -> Response:

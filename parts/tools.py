@@ -65,7 +65,7 @@ class RPCError(Exception):
 
 
 def register(app: Any) -> None:
-    app.answers |= dict.fromkeys(PATHS, ("tools", answer_agent))
+    app.handlers |= dict.fromkeys(PATHS, ("tools", answer_agent))
     most = app.config["LIMITS"]["tool_calls_per_minute"]
     app.tool_limit = limits.RateLimit(most, 60) if most else None
 
