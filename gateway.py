@@ -422,9 +422,8 @@ class RunTask(ActionFields):
     def _progress_means_running(self, data: dict, **_: Any) -> None:
         progress = {"started_at", "last_event_at", "progress_summary"} & data.keys()
         if progress and data.get("status") != "running":
-            raise ValidationError(
-                "status must be running when startedAt, lastEventAt, or progressSummary is provided", "status"
-            )
+            problem = "status must be running when startedAt, lastEventAt, or progressSummary is provided"
+            raise ValidationError(problem, "status")
 
 
 def load_action(body: Any) -> tuple[str, dict[str, Any]]:

@@ -304,9 +304,8 @@ def as_api_error(error: Exception) -> errors.ApiError:
     elif isinstance(error, HTTPException):
         shown = PathError(error)
     elif getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":  # by `Database.limit`
-        shown = errors.Unavailable(
-            "the search took too long; add filters, or use rarer values", retry_after=None
-        )
+        problem = "the search took too long; add filters, or use rarer values"
+        shown = errors.Unavailable(problem, retry_after=None)
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
         shown = errors.Unavailable("the database is not available at the moment")
     if shown.status == 503:

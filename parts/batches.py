@@ -86,9 +86,8 @@ class TaskChanges(schemas.Strict):
 
 
 COPY_TASK = schemas.TaskInput(only=["title"], partial=True, when=" for a copy")
-CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(
-    only=schemas.UPDATED_FIELDS + schemas.DETAIL_FIELDS, partial=True, when=" on update"
-)
+_changed = schemas.UPDATED_FIELDS + schemas.DETAIL_FIELDS
+CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(only=_changed, partial=True, when=" on update")
 PUT_TASK = schemas.TaskInput(exclude=["external_id"])
 EXTERNAL_ID = schemas.TaskInput(only=["external_id"])
 OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
