@@ -32,7 +32,7 @@ from database import (
 from errors import BadBody, Conflict, TooLarge, TooSlow, Unavailable
 from limits import RateLimit, Slots
 from models import write
-from schemas import Choice, Id, NonEmpty, Shown, answer_with, shown
+from schemas import Choice, Id, NonEmpty, Shown, response_schema, shown
 from settings import Unresolved, resolve
 from sweeper import in_steps
 from times import epoch_ms
@@ -491,9 +491,9 @@ def show_task(task: Row, flow: Row) -> Row:
     return ChildTaskShown().of(task | constant)
 
 
-CountsByStatusShown = answer_with("CountsByStatus", **dict.fromkeys(TASK_STATUSES, int))
-CountsByRuntimeShown = answer_with("CountsByRuntime", **dict.fromkeys(TASK_RUNTIMES, int))
-FlowSummaryShown = answer_with(
+CountsByStatusShown = response_schema("CountsByStatus", **dict.fromkeys(TASK_STATUSES, int))
+CountsByRuntimeShown = response_schema("CountsByRuntime", **dict.fromkeys(TASK_RUNTIMES, int))
+FlowSummaryShown = response_schema(
     "FlowSummary",
     **dict.fromkeys(("total", "active", "terminal", "failures"), int),
     byStatus=CountsByStatusShown,
@@ -504,7 +504,7 @@ RESULT_FIELDS: Row = dict.fromkeys(("created", "applied", "found", "cancelled"),
     **{"code": str, "reason": str, "flow": FlowShown | None, "flows": [FlowShown], "current": FlowShown},
     **{"task": ChildTaskShown, "tasks": [ChildTaskShown], "summary": FlowSummaryShown | None},
 }
-FlowResultShown = answer_with("FlowResult", optional=tuple(RESULT_FIELDS), **RESULT_FIELDS)
+FlowResultShown = response_schema("FlowResult", optional=tuple(RESULT_FIELDS), **RESULT_FIELDS)
 
 
 # Actions --------------------------------------------------------------------------------------

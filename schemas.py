@@ -621,7 +621,7 @@ def field_of_column(column: Any) -> fields.Field:
     return field_of(kind | None if column.null else kind)
 
 
-def answer_with(
+def response_schema(
     title: str, /, *, base: Any = Shown, secret: Any = False, optional: Any = (), **declared: Any
 ) -> Any:
     """Return the schema of a response: its name in the OpenAPI document, and its fields (`field_of`)."""
@@ -639,11 +639,11 @@ def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **
         name: others.pop(name) if name in others else field_of_column(model._meta.columns[name])
         for name in columns.split()
     }
-    return answer_with(title or model.__name__, base=base, **declared, **others)
+    return response_schema(title or model.__name__, base=base, **declared, **others)
 
 
 ProfileShown = shown(members.Member, "id full_name email role", "Profile")
-ProgressShown = answer_with("Progress", total=int, done=int)
+ProgressShown = response_schema("Progress", total=int, done=int)
 BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown = shown(
     models.Task,
@@ -653,7 +653,7 @@ TaskShown = shown(
     question_id=(Id | None, "The comment that needs an answer."),
     blocked_by=[BlockingShown],
 )
-ListedTaskShown = answer_with(
+ListedTaskShown = response_schema(
     "ListedTask",
     base=TaskShown,
     optional=("comment_count",),
@@ -663,7 +663,7 @@ ProjectOfTaskShown = shown(models.Project, "id name status owner_id", "ProjectOf
 MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
 ATTACHMENT_COLUMNS = "id task_id filename content_type size created_by created_at"
 AttachmentShown = shown(models.Attachment, ATTACHMENT_COLUMNS, task_id=Id)
-TaskDetailShown = answer_with(
+TaskDetailShown = response_schema(
     "TaskDetail",
     base=TaskShown,
     comment_count=int,
@@ -676,10 +676,10 @@ TaskDetailShown = answer_with(
     assignee=ProfileShown | None,
     creator=ProfileShown,
 )
-PaginationShown = answer_with(
+PaginationShown = response_schema(
     "Pagination", total=int, total_exact=bool, limit=int, offset=int, has_more=bool, next_offset=int | None
 )
-TaskPaginationShown = answer_with(
+TaskPaginationShown = response_schema(
     "TaskPagination",
     base=PaginationShown,
     next_after=(str | None, "With `sort=updated_at`: the `after` of the next page, also at a later time."),
@@ -708,15 +708,15 @@ MemberShown = shown(
     status=Choice(("active", "invited")),
 )
 LINK_FIELDS: dict[str, Any] = {"enrollment_link": str, "expires_at": Moment}
-InvitationShown = answer_with("Invitation", secret=True, member=MemberShown, **LINK_FIELDS)
+InvitationShown = response_schema("Invitation", secret=True, member=MemberShown, **LINK_FIELDS)
 # The link is for an invited member whose address was changed.
-ChangedMemberShown = answer_with(
+ChangedMemberShown = response_schema(
     "ChangedMember", base=MemberShown, optional=tuple(LINK_FIELDS), **LINK_FIELDS
 )
-InviteeShown = answer_with(
+InviteeShown = response_schema(
     "Invitee", workspace_name=str, full_name=str, email=str, role=Choice(members.ROLES), expires_at=Moment
 )
-EnrolledShown = answer_with("Enrolled", secret=True, member=MemberShown, api_key=str)
+EnrolledShown = response_schema("Enrolled", secret=True, member=MemberShown, api_key=str)
 KeyShown = shown(
     members.ApiKey,
     "id name scope is_session prefix member creator made_with created_at expires_at last_used_at revoked_at",
@@ -726,17 +726,17 @@ KeyShown = shown(
     member=ProfileShown,
     creator=ProfileShown | None,
 )
-NewKeyShown = answer_with("NewKey", secret=True, key=KeyShown, api_key=str)
-MeShown = answer_with("Me", member=MemberShown, key=KeyShown)
+NewKeyShown = response_schema("NewKey", secret=True, key=KeyShown, api_key=str)
+MeShown = response_schema("Me", member=MemberShown, key=KeyShown)
 COUNT_FIELDS = {name: int for name in ("total", *models.STATUSES, "overdue")}
-StatisticsShown = answer_with("Statistics", **COUNT_FIELDS, completion_rate=float)
+StatisticsShown = response_schema("Statistics", **COUNT_FIELDS, completion_rate=float)
 ProjectShown = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",
     owner=ProfileShown,
     stats=StatisticsShown,
 )
-ListedProjectShown = answer_with(
+ListedProjectShown = response_schema(
     "ListedProject",
     base=ProjectShown,
     description_cut=(bool, f"Whether this list shows only its first {models.MAX_LISTED} characters."),
@@ -744,9 +744,9 @@ ListedProjectShown = answer_with(
 WhiteboardSummaryShown = shown(
     models.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
 )
-DeletedShown = answer_with("Deleted", id=Id, deleted=bool)
-RevokedShown = answer_with("Revoked", id=Id, revoked=bool)
-UrgentTaskShown = answer_with(
+DeletedShown = response_schema("Deleted", id=Id, deleted=bool)
+RevokedShown = response_schema("Revoked", id=Id, revoked=bool)
+UrgentTaskShown = response_schema(
     "UrgentTask", base=TaskShown, project_name=str, assignee_name=str | None, overdue=bool
 )
 CHANGES = (
@@ -762,12 +762,12 @@ ActivityShown = shown(
     changes=(dict, CHANGES),
     via=(str | None, VIA),
 )
-HistoryPaginationShown = answer_with("HistoryPagination", limit=int, has_more=bool, next_before=Id | None)
-CallerShown = answer_with("Caller", base=ProfileShown, scope=Choice(members.SCOPES))
-SystemShown = answer_with(
+HistoryPaginationShown = response_schema("HistoryPagination", limit=int, has_more=bool, next_before=Id | None)
+CallerShown = response_schema("Caller", base=ProfileShown, scope=Choice(members.SCOPES))
+SystemShown = response_schema(
     "System", current_time=Moment, ai_instructions=str, workspace_name=str, caller=CallerShown
 )
-ContextShown = answer_with(
+ContextShown = response_schema(
     "Context",
     projects=[ListedProjectShown],
     members=[MemberShown],
@@ -776,16 +776,16 @@ ContextShown = answer_with(
     whiteboards=[WhiteboardSummaryShown],
     system=SystemShown,
 )
-WaitingShown = answer_with("Waiting", pending=int, failing_endpoints=int)
-MailShown = answer_with("Mail", is_sent=bool, unreached=int)
-ChecksShown = answer_with(
+WaitingShown = response_schema("Waiting", pending=int, failing_endpoints=int)
+MailShown = response_schema("Mail", is_sent=bool, unreached=int)
+ChecksShown = response_schema(
     "Checks",
     database=str,
     writes_refused_since=Moment | None,  # as far as this worker has seen
     webhooks=WaitingShown,
     mail=MailShown,
 )
-HealthShown = answer_with(
+HealthShown = response_schema(
     "Health",
     optional=("version", "uptime_seconds", "checks"),  # only for callers with a key
     status=str,
@@ -793,7 +793,7 @@ HealthShown = answer_with(
     uptime_seconds=int,
     checks=ChecksShown,
 )
-ListedEventShown = answer_with(
+ListedEventShown = response_schema(
     "ListedEvent",
     id=str,
     event=Choice(outbox.ALL_EVENTS),
@@ -802,9 +802,9 @@ ListedEventShown = answer_with(
     actor=ProfileShown | None,  # null if time caused it, as for a due date
     request_id=str,
 )
-TaskListShown = answer_with("TaskList", tasks=[ListedTaskShown], pagination=TaskPaginationShown)
-CommentListShown = answer_with("CommentList", comments=[CommentShown], pagination=HistoryPaginationShown)
-MeetingListShown = answer_with("MeetingList", meetings=[MeetingShown])
-MemberListShown = answer_with("MemberList", members=[MemberShown])
-ProjectListShown = answer_with("ProjectList", projects=[ListedProjectShown])
-KeyListShown = answer_with("KeyList", keys=[KeyShown])
+TaskListShown = response_schema("TaskList", tasks=[ListedTaskShown], pagination=TaskPaginationShown)
+CommentListShown = response_schema("CommentList", comments=[CommentShown], pagination=HistoryPaginationShown)
+MeetingListShown = response_schema("MeetingList", meetings=[MeetingShown])
+MemberListShown = response_schema("MemberList", members=[MemberShown])
+ProjectListShown = response_schema("ProjectList", projects=[ListedProjectShown])
+KeyListShown = response_schema("KeyList", keys=[KeyShown])

@@ -78,7 +78,7 @@ def read_upload() -> MultiDict:
 
 UPLOAD = schemas.Strict.from_dict({"file": UploadedFile(required=True)})()
 OF_A_FORM: Row = {"reads": read_upload, "within": partial(slot, uploads, Unavailable, UPLOADS_BUSY)}
-AttachmentListShown = schemas.answer_with("AttachmentList", attachments=[schemas.AttachmentShown])
+AttachmentListShown = schemas.response_schema("AttachmentList", attachments=[schemas.AttachmentShown])
 
 
 def attach(transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:

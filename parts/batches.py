@@ -91,8 +91,8 @@ CHANGE_TASK: schemas.TaskInput = schemas.TaskInput(only=_changed, partial=True, 
 PUT_TASK = schemas.TaskInput(exclude=["external_id"])
 EXTERNAL_ID = schemas.TaskInput(only=["external_id"])
 OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
-ChangedTaskListShown = schemas.answer_with("ChangedTaskList", tasks=[schemas.TaskShown])
-CreatedTaskListShown = schemas.answer_with("CreatedTaskList", tasks=[schemas.TaskShown])
+ChangedTaskListShown = schemas.response_schema("ChangedTaskList", tasks=[schemas.TaskShown])
+CreatedTaskListShown = schemas.response_schema("CreatedTaskList", tasks=[schemas.TaskShown])
 
 
 @api.post("/tasks/batch")

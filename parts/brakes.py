@@ -104,7 +104,7 @@ class StopInput(schemas.Strict):
 
 
 _shown = schemas.shown(AgentStop, "reason created_at by", by=schemas.ProfileShown)
-AgentStopStateShown = schemas.answer_with("AgentStopState", stop=_shown | None)
+AgentStopStateShown = schemas.response_schema("AgentStopState", stop=_shown | None)
 
 
 @api.get("/agents/stop")

@@ -90,8 +90,8 @@ def _escaped(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
 
 
-CalendarShown = schemas.answer_with("Calendar", secret=True, url=str)
-CalendarRevokedShown = schemas.answer_with("CalendarRevoked", revoked=bool)
+CalendarShown = schemas.response_schema("Calendar", secret=True, url=str)
+CalendarRevokedShown = schemas.response_schema("CalendarRevoked", revoked=bool)
 
 
 @api.post("/calendar")

@@ -316,7 +316,7 @@ DeletedObjectShown = schemas.shown(
     via=(str | None, "The name of the API key with which it was deleted; null for the page."),
 )
 PAGE: dict[str, Any] = {"deleted": [DeletedObjectShown], "pagination": schemas.HistoryPaginationShown}
-DeletedObjectListShown = schemas.answer_with("DeletedObjectList", **PAGE)
+DeletedObjectListShown = schemas.response_schema("DeletedObjectList", **PAGE)
 AGAIN = (bool, "Whether everything is back. If not, repeat the call: tasks come back 250 at a time.")
 RESTORED: dict[str, Any] = {"id": schemas.Id, "kind": schemas.Choice(KINDS), "restored": AGAIN}
 PAGED: dict[str, Any] = {"limit": schemas.QueryInteger(1, 500, load_default=50), "before": schemas.Id()}
@@ -333,7 +333,7 @@ def list_deleted(limit: int, before: str | None = None) -> Row:
 
 @api.post("/deleted/<id>/restore")
 @operation(
-    gives=schemas.answer_with("Restored", **RESTORED), role="member", raises=(Conflict,), is_large=True
+    gives=schemas.response_schema("Restored", **RESTORED), role="member", raises=(Conflict,), is_large=True
 )
 def restore_deleted(transaction: Transaction, id: str) -> Row:
     """Restore what was deleted, with what was deleted with it. Repeat the call until `restored` is true."""

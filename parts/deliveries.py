@@ -40,9 +40,9 @@ DeliveryShown = schemas.shown(
     event=str,
     waits_for=(schemas.Id | None, "The delivery that has to be sent before."),
 )
-DeliveryDetailShown = schemas.answer_with("DeliveryDetail", base=DeliveryShown, payload=dict)
-WebhookListShown = schemas.answer_with("WebhookList", webhooks=[WebhookShown], mail=schemas.MailShown)
-DeliveryListShown = schemas.answer_with(
+DeliveryDetailShown = schemas.response_schema("DeliveryDetail", base=DeliveryShown, payload=dict)
+WebhookListShown = schemas.response_schema("WebhookList", webhooks=[WebhookShown], mail=schemas.MailShown)
+DeliveryListShown = schemas.response_schema(
     "DeliveryList", deliveries=[DeliveryShown], pagination=schemas.PaginationShown
 )
 

@@ -249,15 +249,17 @@ CHANGE_QUERY |= {
     "include": schemas.Choice(["inbox"]),
 }
 LIST_CHANGES = schemas.Strict.from_dict(CHANGE_QUERY)()
-HistoryShown = schemas.answer_with(
+HistoryShown = schemas.response_schema(
     "History",
     base=schemas.ActivityShown,
     action=schemas.Choice(members.HISTORY_ACTIONS),
     task_id=(schemas.Id | None, "The task, or the comment's task. It may be deleted."),
     number=(int | None, "The task's number."),
 )
-EventPaginationShown = schemas.answer_with("EventPagination", limit=int, has_more=bool, next_after=str | None)
-ChangeShown = schemas.answer_with(
+EventPaginationShown = schemas.response_schema(
+    "EventPagination", limit=int, has_more=bool, next_after=str | None
+)
+ChangeShown = schemas.response_schema(
     "Change",
     optional=("number",),
     kind=schemas.Choice(OBJECTS),
@@ -267,14 +269,16 @@ ChangeShown = schemas.answer_with(
     at=schemas.Moment,
     object=(dict | None, "Its own columns as they are now; null if it was deleted."),
 )
-ChangePaginationShown = schemas.answer_with("ChangePagination", next_after=str, has_more=bool)
+ChangePaginationShown = schemas.response_schema("ChangePagination", next_after=str, has_more=bool)
 CHANGED_INBOX = (InboxShown, "Only with `include=inbox`, as `GET /inbox?limit=1` returns it.")
 CHANGE_LIST: dict[str, Any] = {"changes": [ChangeShown], "pagination": ChangePaginationShown}
-ChangeListShown = schemas.answer_with("ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX)
-ActivityListShown = schemas.answer_with(
+ChangeListShown = schemas.response_schema(
+    "ChangeList", optional=("inbox",), **CHANGE_LIST, inbox=CHANGED_INBOX
+)
+ActivityListShown = schemas.response_schema(
     "ActivityList", activity=[HistoryShown], pagination=schemas.HistoryPaginationShown
 )
-EventListShown = schemas.answer_with(
+EventListShown = schemas.response_schema(
     "EventList", events=[schemas.ListedEventShown], pagination=EventPaginationShown
 )
 

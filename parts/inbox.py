@@ -490,18 +490,18 @@ NoticeShown = schemas.shown(
     actor=schemas.ProfileShown | None,
     task=NoticeTaskShown,
 )
-InboxShown = schemas.answer_with(
+InboxShown = schemas.response_schema(
     "Inbox", notices=[NoticeShown], unread=int, pagination=schemas.HistoryPaginationShown
 )
-InboxReadShown = schemas.answer_with("InboxRead", read=int)
+InboxReadShown = schemas.response_schema("InboxRead", read=int)
 SnoozedShown = schemas.shown(Notice, "task_id snoozed_until", "Snoozed", task_id=schemas.Id)
 TodayTaskShown = schemas.shown(models.Task, TODAY, "TodayTask")
 SaidShown = schemas.shown(
     models.Comment, "id author_id created_at excerpt", "Said", id=schemas.Id | None, excerpt=str
 )
-TodayEntryShown = schemas.answer_with("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
+TodayEntryShown = schemas.response_schema("TodayEntry", task=TodayTaskShown, comment=SaidShown | None)
 TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), [TodayEntryShown])
-TodayShown = schemas.answer_with("Today", **TODAY_LISTS, meetings=[schemas.MeetingShown])
+TodayShown = schemas.response_schema("Today", **TODAY_LISTS, meetings=[schemas.MeetingShown])
 
 
 @api.get("/inbox")

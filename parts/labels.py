@@ -56,8 +56,8 @@ class Labels:
 
 
 Task.all_labels = Labels
-LabelShown = schemas.answer_with("Label", label=str, count=int)
-LabelListShown = schemas.answer_with("LabelList", labels=[LabelShown])
+LabelShown = schemas.response_schema("Label", label=str, count=int)
+LabelListShown = schemas.response_schema("LabelList", labels=[LabelShown])
 
 
 @api.get("/labels")

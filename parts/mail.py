@@ -170,7 +170,7 @@ def again_after(begun_at: str, reason: str | None) -> str | None:
     return now(min(max(seconds_since(begun_at), AGAIN_SECONDS), AGAIN_MOST))
 
 
-AskedShown = schemas.answer_with("Asked", email=str)
+AskedShown = schemas.response_schema("Asked", email=str)
 
 
 @api.post("/session/link")

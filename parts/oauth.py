@@ -232,7 +232,7 @@ class ConnectionInput(schemas.Strict):
     member_id = schemas.Id(allow_none=True)
 
 
-ConnectionShown = schemas.answer_with("Connection", secret=True, location=str)
+ConnectionShown = schemas.response_schema("Connection", secret=True, location=str)
 
 
 @connections.post(f"{schemas.API}/connections")

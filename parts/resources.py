@@ -60,8 +60,8 @@ MilestoneShown = schemas.shown(
 WhiteboardShown = schemas.shown(
     models.Whiteboard, "id title project_id updated_at updated_by content created_at"
 )
-MilestoneListShown = schemas.answer_with("MilestoneList", milestones=[MilestoneShown])
-WhiteboardListShown = schemas.answer_with("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
+MilestoneListShown = schemas.response_schema("MilestoneList", milestones=[MilestoneShown])
+WhiteboardListShown = schemas.response_schema("WhiteboardList", whiteboards=[schemas.WhiteboardSummaryShown])
 # The milestones of a project, undated ones last.
 MILESTONES_BY_DATE = Statement(
     Milestone.select_shown()

@@ -130,7 +130,9 @@ class SessionInput(schemas.Strict):
 
 
 # The cookie contains the secret.
-SessionShown = schemas.answer_with("Session", secret=True, member=schemas.MemberShown, key=schemas.KeyShown)
+SessionShown = schemas.response_schema(
+    "Session", secret=True, member=schemas.MemberShown, key=schemas.KeyShown
+)
 
 
 def set_session_cookie(key: str, expires_at: str) -> None:

@@ -311,14 +311,14 @@ class UndoInput(schemas.Strict):
 
 OBJECT: dict[str, Any] = {"entity": str, "entity_id": schemas.Id, "number": int | None, "title": str}
 OBJECT |= {"action": schemas.Choice(("restored", "updated", "deleted", "left")), "fields": [str]}
-UndoneShown = schemas.answer_with("Undone", **OBJECT)
-LeftShown = schemas.answer_with("Left", **OBJECT, reason=str)
+UndoneShown = schemas.response_schema("Undone", **OBJECT)
+LeftShown = schemas.response_schema("Left", **OBJECT, reason=str)
 RESULT: dict[str, Any] = {"undone": [UndoneShown], "left": [LeftShown], "note": str}
 RESULT = {"changes": (int, "The number of changes in the period.")} | RESULT
 
 
 @api.post("/activity/undo")
-@operation(UndoInput(), schemas.answer_with("UndoneList", **RESULT), role="member", is_large=True)
+@operation(UndoInput(), schemas.response_schema("UndoneList", **RESULT), role="member", is_large=True)
 def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, **filters: str) -> Row:
     """Undo what a key or member did in a period, up to 1000 changes, except for changes by others since."""
     if not filters.keys() & {"key", "actor_id"}:
