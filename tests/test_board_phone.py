@@ -115,3 +115,15 @@ def test_a_finger_that_moves_at_once_scrolls_and_a_second_one_ends_a_drag(phone)
     expect(page.locator(".ghost")).to_have_count(0)
     expect(ui.card(page, "Walk", "To do")).to_be_visible()
     expect(page.locator(".over")).to_have_count(0)
+
+
+def test_a_month_on_a_tablet_has_room_for_two_lines_of_a_title(phone, owner, project):
+    owner.make_task(project, title="Write the press release for the launch", due_date="2031-11-26")
+    page = phone(768, 1024)
+    ui.show(page, f"view=month&project={project['id']}&day=2031-11-26")
+    task = page.locator(".day [data-task]")
+    expect(task).to_be_visible()
+    heights = page.locator(".day > .line").evaluate_all("lines => lines.map((line) => line.offsetHeight)")
+    assert len(heights) == 35
+    assert max(heights) == min(heights) < 48  # what adds a task is beside each date
+    assert 36 <= task.bounding_box()["height"] < 42
