@@ -59,8 +59,7 @@ FILTERS: dict[str, Any] = {
     "completed_since": fn.UNLIKELY(Task.completed_at >= placeholder("completed_since")),
     # Creations and completions are changes, so SQLite can read by the index of changes.
     "touched_since": fn.UNLIKELY(Task.updated_at >= placeholder("touched_since")),
-    # A part may add conditions.
-    "ready": _is_waiting
+    "ready": _is_waiting  # a part may add conditions
     & (Task.status == "todo")  # lets SQLite choose an index by status too
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now"))),
     # The changes that follow a time and an id, in their order.

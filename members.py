@@ -153,10 +153,9 @@ class NoPart:
     counted = staticmethod(lambda transaction, stored, changes: Row())
     is_stuck = staticmethod(lambda task: False)
     notify_stuck = staticmethod(lambda transaction, stored, task: None)
-    # The order (parts/order.py).
+    # The order (parts/order.py) and blockers (parts/blockers.py).
     move = staticmethod(lambda transaction, task, fields: refuse(fields, "after", "before"))
     directly_after = staticmethod(lambda transaction, number: Row())
-    # Blockers (parts/blockers.py).
     changes = staticmethod(lambda transaction, task, fields: refuse(fields, "blocked_by"))
     shown = staticmethod(lambda number, is_open=True, reverse=False: fn.JSON(SQL("'[]'")))
     shortened = staticmethod(lambda task: task)
@@ -352,9 +351,8 @@ class Member(Entity):
         """Change a member: admins may change everybody, others themselves, except the role and projects.
 
         A member who is not an admin must confirm a new address: a link is mailed to it, and the address
-        changes when the link is used. Raises `NotFound`, `Invalid` for the address of another member,
-        `Forbidden`, `Conflict` if no owner would be left or too many links were mailed lately, and as
-        `check_fresh` does.
+        changes when the link is used. Raises `NotFound`, `Invalid` for another member's address, `Forbidden`,
+        `Conflict` for the last owner or after too many mailed links, and as `check_fresh` does.
         """
         stored, actor = cls.stored(id), transaction.actor
         changes = differences(stored, fields)

@@ -91,11 +91,7 @@ CODE_BLOCK = re.compile(r"(?ms)^ {0,3}(?:(```|~~~).*?(?:^ {0,3}\1|\Z)|<!--.*?(?:
 
 @contextmanager
 def write(
-    actor: Row | None = None,
-    request_id: str = "",
-    *,
-    begins_group: bool = False,
-    seconds: float = LOCK_SECONDS,
+    actor: Row | None = None, request_id: str = "", begins_group: bool = False, seconds: float = LOCK_SECONDS
 ) -> Iterator[Transaction]:
     """Run the body in a write transaction. Only one body runs at a time, in whichever process.
 

@@ -35,12 +35,8 @@ INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(
 
 # Set by the command `throwaway` for the program that it runs. The last key is the owner's, with scope read.
 GIVEN = ("TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{of}" for of in ("ADMIN", "MEMBER", "CLIENT", "READ")))
-JSON_ARRAYS = (
-    "TASKS_WEBHOOKS",
-    "TASKS_DELIVERY__RETRY_SCHEDULE",
-    "TASKS_SERVER__SIGN_IN_NETWORKS",
-    "TASKS_OAUTH__CALLBACKS",
-)
+JSON_ARRAYS: tuple[str, ...] = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE")
+JSON_ARRAYS += ("TASKS_SERVER__SIGN_IN_NETWORKS", "TASKS_OAUTH__CALLBACKS")
 
 # How the program was called, and the default folder of config.toml and tasks.db; parts/launcher.py sets both.
 program, folder = "flask --app app", Path(__file__).parent

@@ -419,9 +419,8 @@ class operation:
                 if self.gives not in ENDED:
                     raise TypeError(f"{view.__name__} returns nothing")
                 data = {"id": [*ids.values()][-1], ENDED[self.gives]: True}
-            if isinstance(data, (Response, werkzeug.Response)):
-                return data
-            return success(data, current.success_status or self.status)
+            is_response = isinstance(data, (Response, werkzeug.Response))
+            return data if is_response else success(data, current.success_status or self.status)
 
         answer.declared = self  # type: ignore[attr-defined]
         return answer
