@@ -266,6 +266,10 @@ class Database(SqliteDatabase):
         finally:
             thread.ends_at, thread.steps = outer
 
+    def renew_limit(self, seconds: float) -> None:
+        """Interrupt reads of this thread after `seconds` from now: the body of `limit` has waited."""
+        self._thread.ends_at = time.monotonic() + seconds
+
     @contextmanager
     def viewed_by(self, viewer: str | None) -> Iterator[None]:
         """Let the body read what a viewer sees, even in a transaction; None sees everything."""

@@ -523,12 +523,13 @@ def awaited(
         while (left := begun_at + wait - time.monotonic()) > 0 and not current.is_abandoned():
             ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
+            db.renew_limit(limits.QUERY_SECONDS)  # otherwise the wait would count as reading
             version, at = db.version(), time.monotonic()
             if version == seen and at - read_at < every and not ending.is_set():
                 continue
             seen, read_at = version, at
             authorize(current.authenticate(), role, "read")  # the key or the role may have changed
-            with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
+            with db.viewed_by(current.viewer):
                 data = read()
             if ending.is_set() or fits(data):
                 break

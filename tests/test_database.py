@@ -439,12 +439,14 @@ def test_a_read_that_does_not_end_holds_up_few_writes(database, monkeypatch):
     wait_until(lambda: note(database) and not database._blocked_wal_bytes)
 
 
-def test_a_limit_of_reads_holds_again_after_one_within_it(database):
+def test_a_limit_of_reads_holds_again_after_one_within_it_unless_it_is_renewed(database):
     with db.limit(-1, steps=1):
         with db.limit(PATIENCE):
             assert Member.active_owners.one() is None
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
             Member.active_owners.one()
+        db.renew_limit(PATIENCE)
+        assert Member.active_owners.one() is None
     assert Member.active_owners.one() is None
 
 
