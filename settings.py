@@ -704,11 +704,9 @@ def bootstrap_key(config: dict[str, Any]) -> str | None:
     """Return the first owner's API key, or None if none is set. Raises `LookupError` for a bad key."""
     # The first 12 characters are stored and shown, so a short key would not be secret. Clients send the key
     # in a header, which contains visible ASCII characters (RFC 9110, section 5.5).
-    name = "bootstrap.api_key"
-    key = resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config).get(name)
-    if key is not None and not re.fullmatch("[!-~]{32,255}", key):
-        raise LookupError(f"{name}: must be 32 to 255 visible ASCII characters, without spaces")
-    return key
+    name, rule = "bootstrap.api_key", "must be 32 to 255 visible ASCII characters, without spaces"
+    secrets = resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config)
+    return checked(name, validate.Regexp(r"[!-~]{32,255}\Z", error=rule), secrets)
 
 
 def mail_password(config: dict[str, Any]) -> str | None:
