@@ -27,25 +27,12 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.urls import iri_to_uri
 from werkzeug.wsgi import get_input_stream
 
+import database
 import errors
 import limits
 import schemas
 import strictjson
-from database import (
-    DATABASE_ERRORS,
-    PROGRESS_STEPS,
-    Base,
-    EncodedJSONField,
-    JSONField,
-    Row,
-    db,
-    deletion_of_some,
-    digest,
-    is_outage,
-    placeholder,
-    statement,
-    to_json,
-)
+from database import DATABASE_ERRORS, Row, db, digest, is_outage, placeholder, statement, to_json
 from members import KEY_PREFIX, OAUTH_PREFIX, SCOPES, ApiKey, Transaction, permit
 from metrics import OTHER, metrics
 from models import SEEN_IDS, Task, write
@@ -498,7 +485,7 @@ def slot(slots: limits.Slots, refusal: type[errors.ApiError], *words: Any) -> It
         slots.release(member_id)
 
 
-def search(read: Callable[[], Row], steps: int = PROGRESS_STEPS) -> Row:
+def search(read: Callable[[], Row], steps: int = database.PROGRESS_STEPS) -> Row:
     """Call `read`, which searches all texts or all activity, in a slot for searches. Raises `TooMany`.
 
     SQLite looks at the clock every `steps` instructions.
@@ -567,19 +554,19 @@ def unseen_by(viewer: str, arguments: Row) -> list[str]:
 # Requests that are repeated ---------------------------------------------------------------------
 
 
-class StoredResponse(Base):
+class StoredResponse(database.Base):
     """The response to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
 
     api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
     idempotency_key = TextField()
     request = TextField()  # a digest of path and body
     status = IntegerField()
-    headers = JSONField()
-    data = EncodedJSONField()
+    headers = database.JSONField()
+    data = database.EncodedJSONField()
     created_at = TextField(index=True)
 
     DAY = 86400.0  # seconds
-    delete_old = statement(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
+    delete_old = statement(lambda cls: database.deletion_of_some(cls, cls.created_at < placeholder("before")))
 
     class Meta:
         table_name = "stored_answer"  # as the migrations call it
