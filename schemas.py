@@ -532,9 +532,8 @@ DETAIL_FIELDS = (
 )
 MORE_FIELDS_HINT = "; PATCH /tasks/:id/details accepts more fields"
 UPDATE_TASK = TaskInput(only=UPDATED_FIELDS, partial=True, when=" on update", more=MORE_FIELDS_HINT)
-ORDER_FIELDS = ("after", "before")
 UPDATE_TASK_DETAILS = TaskDetailsInput(
-    only=UPDATED_FIELDS + DETAIL_FIELDS + ORDER_FIELDS, partial=True, when=" on update"
+    only=(*UPDATED_FIELDS, *DETAIL_FIELDS, "after", "before"), partial=True, when=" on update"
 )
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
