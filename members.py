@@ -390,8 +390,13 @@ class Member(Entity):
             raise Invalid(("email", "is already a member's"))
 
     @classmethod
-    def change(cls, transaction: Transaction, stored: Row, changes: Row) -> None:
-        """Store and record these changes. A new address ends the member's links; the old one gets a mail."""
+    def change(
+        cls, transaction: Transaction, stored: Row, changes: Row, related_changes: Row | None = None
+    ) -> None:
+        """Store and record these changes; also record `related_changes`, of the member's links.
+
+        A new address ends the member's links, and the old address gets a mail.
+        """
         new = {name: value for name, (_, value) in changes.items()}
         if "email" in new:
             Invitation.revoke_open.run(member_id=stored["id"], now=transaction.at)
@@ -403,7 +408,8 @@ class Member(Entity):
             reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
             reset |= {"projects_since": transaction.at} if "project_ids" in new else {}
             cls.set_columns(stored["id"], **new | reset)
-            cls.record(transaction, "updated", stored | new, changes)
+        if recorded := changes | (related_changes or {}):
+            cls.record(transaction, "updated", stored | new, recorded)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> None:
@@ -532,13 +538,13 @@ class Invitation(Credential):
             only_owner(transaction, "invite an owner")
         fields = Member.with_projects(fields["role"], fields)
         if stored:
-            Member.set_columns(stored["id"], **{"phone_number": None, **fields})
+            changes = differences(stored, {"phone_number": None, **fields})
+            Member.change(transaction, stored, changes, {"invitation": [None, "renewed"]})
             member = Member.shown(stored["id"])
         else:
             member = Member.add(transaction, email=email, status="invited", **fields)
-        token, expires_at = cls._issue(transaction, member, days)
-        Member.record(transaction, "updated" if stored else "created", member)
-        return member, token, expires_at, stored is None
+            Member.record(transaction, "created", member)
+        return member, *cls._issue(transaction, member, days), stored is None
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:

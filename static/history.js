@@ -48,14 +48,14 @@ function sentence(entry) {
   const { action, entity, changes } = entry;
   const commented = action === "created" ? "commented on" : `${action} a comment on`;
   if (entity === "comment") return [commented, ""];
+  const all = Object.entries(changes ?? {}).filter(([, pair]) => Array.isArray(pair));
+  const words = all.map(([field, pair]) => changeInWords(entity, field, pair)).filter(Boolean);
   const ofMember = entity === "member" && memberSentence(entry);
-  if (ofMember) return [ofMember, changes?.stop?.[1] ?? ""];
+  if (ofMember) return [ofMember, changes?.stop?.[1] ?? words.join("; ")];
   if (["created", "restored"].includes(action)) return [action, ""];
   if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
   const [before, after] = changes.attachment ?? [];
   if (before || after) return [after ? `attached ${after} to` : `removed ${before} from`, ""];
-  const all = Object.entries(changes).filter(([, pair]) => Array.isArray(pair));
-  const words = all.map(([field, pair]) => changeInWords(entity, field, pair)).filter(Boolean);
   return [changes.undoes ? "undid changes of" : "changed", words.join("; ")];
 }
 

@@ -68,7 +68,15 @@ def test_inviting_anew_replaces_the_invitation_and_kills_the_old_link(owner, ser
     new = second["member"]
     assert (new["full_name"], new["role"], new["phone_number"]) == ("New Name", "client", None)
     fault(join_with(server, token_of(first)), 410, "gone")
-    assert join_with(server, token_of(second)).status_code == 201
+    same = invite(owner, "again@example.com", 200, full_name="New Name", role="client")
+    assert join_with(server, token_of(same)).status_code == 201
+    history = [entry for entry in owner.read("/activity")["activity"] if entry["entity_id"] == new["id"]]
+    renewed = {"invitation": [None, "renewed"]}
+    changed = {"full_name": ["Old Name", "New Name"], "role": ["member", "client"]}
+    changed["phone_number"] = ["1", None]
+    joined = ("updated", {"status": ["invited", "active"]})
+    shown = [(entry["action"], entry["changes"]) for entry in history]
+    assert shown == [joined, ("updated", renewed), ("updated", changed | renewed), ("created", {})]
 
 
 def test_an_address_of_a_closed_network_is_invited_and_that_of_an_active_member_is_not(owner, join):
