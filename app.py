@@ -444,8 +444,6 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     with Task.notices.reassigning(transaction, id):
         member = Member.edit(transaction, id, fields)
     announce(transaction, Task.unassign_unseen(transaction, member))
-    if member["project_ids"] not in (None, earlier["project_ids"]):
-        Task.notices.limited(id)
     if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:
         return member
     # Changing the address has ended the old link.

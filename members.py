@@ -255,6 +255,7 @@ class Member(Entity):
     projects_since = TextField(null=True)  # when `project_ids` changed last
 
     NOUN, TITLE = "member", "full_name"
+    notices: ClassVar[Any] = NoPart  # the part of notices replaces it
     ACTIVE = "active"
     # Other clients look like removed members: what they wrote shows their name, and no address.
     IS_SHOWN: ClassVar[str] = "CASE WHEN role != 'client' OR id = viewer() THEN"
@@ -408,6 +409,8 @@ class Member(Entity):
             reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
             reset |= {"projects_since": transaction.at} if "project_ids" in new else {}
             cls.set_columns(stored["id"], **new | reset)
+        if new.get("project_ids") is not None:
+            cls.notices.limited(stored["id"])
         if recorded := changes | (related_changes or {}):
             cls.record(transaction, "updated", stored | new, recorded)
 

@@ -387,7 +387,7 @@ class Notice(Identified):
         cls.delete_unblocked.run(member_id=member_id)
 
 
-Task.notices = Notice
+Task.notices = Member.notices = Notice
 # The conditions of the lists of `/today`: three, since SQLite uses no index for a CASE of all.
 ON_TODAY = {
     "questions": (Notice.reason == "question") & (Notice.comment == Task.question_id),

@@ -393,6 +393,31 @@ def test_a_client_keeps_no_title_of_a_task_elsewhere_that_has_blocked(owner, joi
     assert [notice["reason"] for notice in client.read("/inbox")["notices"]] == ["assigned"]
 
 
+def test_a_client_who_is_invited_again_keeps_no_title_of_a_task_elsewhere(server, owner):
+    seen, other = owner.make_project(), owner.make_project()
+    body = {"email": "anew@example.com", "full_name": "R", "role": "client"}
+    invited = owner.make("/members/invite", body)["member"]["id"]
+    for title in ("Seen", WORD):
+        blocking = owner.make_task(seen if title == "Seen" else other, title=title)
+        owner.make_task(seen, blocked_by=[blocking["id"]], assignee_id=invited)
+        owner.data(owner.post(f"/tasks/{blocking['id']}/complete"))
+    again = owner.data(owner.post("/members/invite", body | {"project_ids": [seen["id"]]}))
+    token = again["enrollment_link"].rpartition("/")[2]
+    client = server.client(owner.data(server.client(None).post(f"/enroll/{token}"), 201)["api_key"])
+    assert [notice["reason"] for notice in client.read("/inbox")["notices"]] == ["assigned"] * 2
+
+
+def test_a_client_keeps_no_title_of_a_task_in_a_deleted_project(owner, join):
+    seen, deleted = owner.make_project(), owner.make_project()
+    client = join(project_ids=[seen["id"], deleted["id"]])
+    blocking = owner.make_task(deleted, title=WORD)
+    owner.make_task(seen, blocked_by=[blocking["id"]], assignee_id=client.member["id"])
+    owner.data(owner.post(f"/tasks/{blocking['id']}/complete"))
+    assert WORD in client.get("/inbox").text
+    owner.data(owner.delete(f"/projects/{deleted['id']}?force=true"))
+    assert WORD not in client.get("/inbox").text
+
+
 def test_a_member_limited_to_some_projects_loses_tasks_elsewhere(server, owner, join):
     seen, other = owner.make_project(), owner.make_project()
     member = server.join()
