@@ -8,6 +8,7 @@ import hmac
 import logging
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from database import (
     Row,
     Sequenced,
     deletion_of_some,
+    is_outage,
     placeholder,
     statement,
     to_json,
@@ -184,13 +186,14 @@ def _act(route: Route, request: Request) -> Outcome:
     except ValidationError as error:
         raise GatewayError(400, "invalid_request", first_problem(error)) from error
     action = ACTIONS[name]
-    if not action.writes:
-        return action.function(route, **fields)
     try:
-        with write():
+        with write() if action.writes else nullcontext():
             return action.function(route, **fields)
-    except (Unavailable, Conflict, *DATABASE_ERRORS):
-        log.exception("gateway route %s: 503: %s was not written", route.id, name)
+    except (Unavailable, Conflict, *DATABASE_ERRORS) as error:
+        is_expected = isinstance(error, Unavailable) or is_outage(error)
+        if not is_expected and not action.writes:  # after a write, even a bug says that nothing is stored
+            raise
+        log.error("gateway route %s: 503: %s: %s", route.id, name, error, exc_info=not is_expected)
         return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
 
 

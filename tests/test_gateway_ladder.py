@@ -7,8 +7,10 @@ from contextlib import closing
 
 import pytest
 from clients import JSON, Line, head
+from damage import write_text
 from harness import PATIENCE, wait_until
 
+from database import db
 from limits import RateLimit
 
 ROUTES = "\n".join(
@@ -175,6 +177,22 @@ def test_a_database_failure_or_bug_comes_after_other_refusals(launch_here):
     refused(send(broken, secret=b"wrong"), 401, "unauthorized", "unauthorized")
     refused(send(broken, body=b"{"), 400, "invalid_json", "invalid request body")
     assert send(broken, body=b'{"action":"x"}').json()["code"] == "invalid_request"
+
+
+def test_an_outage_refuses_reads_as_it_refuses_writes(launch_here):
+    server, create = launch_here(config=ROUTES + LIMITS), b'{"action":"create_flow","goal":"x"}'
+    flow = send(server, body=create).json()["result"]["flow"]
+    get = b'{"action":"get_flow","flowId":"%s"}' % flow["flowId"].encode()
+    db.disconnect()  # of the file, which the next call opens
+    aside = server.database.rename(server.database.with_name("aside.db"))
+    for body in (create, LIST, get):
+        refused(send(server, body=body), 503, "persist_failed", "TaskFlow persistence failed.")
+    aside.rename(server.database)
+    assert send(server).json()["result"]["flows"] == [flow]
+    db.disconnect()
+    write_text(server.database)
+    for body in (create, LIST, get):
+        refused(send(server, body=body), 503, "persist_failed", "TaskFlow persistence failed.")
 
 
 def test_the_windows_of_strangers_are_forgotten():
