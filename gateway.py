@@ -7,7 +7,7 @@ camelCase, another envelope, other errors, no API keys. Flows and child tasks ar
 import hmac
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -123,7 +123,7 @@ class Outcome:
     status: int = 200
     code: str = ""
     error: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class GatewayError(Exception):
@@ -194,7 +194,9 @@ def _act(route: Route, request: Request) -> Outcome:
         if not is_expected and not action.writes:  # after a write, even a bug says that nothing is stored
             raise
         log.error("gateway route %s: 503: %s: %s", route.id, name, error, exc_info=not is_expected)
-        return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
+        # As in the API: it is missing if waiting does not help.
+        headers = (error if isinstance(error, Unavailable) else Unavailable(str(error))).headers
+        return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.", headers)
 
 
 def _knows_secret(route: Route, environ: dict) -> bool:

@@ -186,13 +186,15 @@ def test_an_outage_refuses_reads_as_it_refuses_writes(launch_here):
     db.disconnect()  # of the file, which the next call opens
     aside = server.database.rename(server.database.with_name("aside.db"))
     for body in (create, LIST, get):
-        refused(send(server, body=body), 503, "persist_failed", "TaskFlow persistence failed.")
+        refused(answer := send(server, body=body), 503, "persist_failed", "TaskFlow persistence failed.")
+        assert "Retry-After" not in answer.headers  # waiting does not help
     aside.rename(server.database)
     assert send(server).json()["result"]["flows"] == [flow]
     db.disconnect()
     write_text(server.database)
     for body in (create, LIST, get):
-        refused(send(server, body=body), 503, "persist_failed", "TaskFlow persistence failed.")
+        refused(answer := send(server, body=body), 503, "persist_failed", "TaskFlow persistence failed.")
+        assert answer.headers["Retry-After"] == "5"
 
 
 def test_the_windows_of_strangers_are_forgotten():
