@@ -20,7 +20,7 @@ import times
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import either
 from lists import SORTS
-from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
+from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, TOO_DEEP, canonical, is_deeper, text_problem
 
 API = "/api/v1"  # the paths of the JSON API begin with it
 API_VERSION = "1.1"  # from the specification; additions to the API do not change it
@@ -266,6 +266,8 @@ class JSONObject(fields.Dict):
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         document = super()._deserialize(value, *arguments, **options)
+        if is_deeper(document, MAX_DEPTH):
+            raise ValidationError(TOO_DEEP)
         too_long = f"must be at most {self.maximum // 1024} KiB long as JSON"
         with contextlib.suppress(TypeError):  # an integer of more than 64 bits
             # The canonical text takes longer to make, and may be shorter: -0.0 becomes 0.

@@ -14,6 +14,8 @@ from database import to_json
 from errors import BadBody
 
 MAX_DEPTH = 32  # levels of free-form JSON
+MAX_NESTING = 2 * MAX_DEPTH  # levels of a body, whose own lists and objects may be around free-form JSON
+TOO_DEEP = f"must not be nested deeper than {MAX_DEPTH} levels"
 MAX_MEMBERS = 100  # members of a body's object; no schema has nearly as many fields
 MAX_SAFE_INTEGER = 2**53 - 1  # a double, and so JavaScript, can hold every integer up to here
 
@@ -54,14 +56,14 @@ def load_json(raw: bytes) -> dict[str, Any]:
     """Return the JSON object in the body.
 
     Raises `BadBody` if it is not an object or as `parse_json` does, and `ValidationError` for text that
-    cannot be stored, for nesting deeper than `MAX_DEPTH`, and for more than `MAX_MEMBERS` members.
+    cannot be stored, for nesting deeper than `MAX_NESTING`, and for more than `MAX_MEMBERS` members.
     """
     body = parse_json(raw)
     if not isinstance(body, dict):
         raise BadBody("the body must be a JSON object")
     if len(body) > MAX_MEMBERS:  # the response would name each of them
         raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
-    found = {name: text_problem(name) or value_problem(value, MAX_DEPTH) for name, value in body.items()}
+    found = {name: text_problem(name) or value_problem(value, MAX_NESTING) for name, value in body.items()}
     if problems := {name: [problem] for name, problem in found.items() if problem}:
         raise ValidationError(problems)
     return body
@@ -77,7 +79,7 @@ def load_lenient_json(raw: bytes) -> Any:
         text = raw.decode("utf-8-sig", "replace")
         return json.loads(text, parse_constant=_no_constant, parse_int=_javascript_integer)
     except RecursionError as error:
-        raise ValidationError({"body": [f"must not be nested deeper than {MAX_DEPTH} levels"]}) from error
+        raise ValidationError({"body": [TOO_DEEP]}) from error
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from error
 
@@ -111,11 +113,19 @@ def value_problem(value: Any, levels: int) -> str | None:
     if not isinstance(value, (dict, list)):
         return None
     if levels == 0:
-        return f"must not be nested deeper than {MAX_DEPTH} levels"
+        return TOO_DEEP
     inner = [*value, *value.values()] if isinstance(value, dict) else value
     # Numbers need no check, and there may be half a million of them.
     texts_and_containers = (item for item in inner if isinstance(item, (str, dict, list)))
     return next(filter(None, (value_problem(item, levels - 1) for item in texts_and_containers)), None)
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Return whether this JSON value is nested deeper than this number of levels."""
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(is_deeper(item, levels - 1) for item in inner)
 
 
 def canonical(value: Any) -> str:

@@ -338,7 +338,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     for item in value if "items" in schema and isinstance(value, list) else ():
         if problem := _mismatch(item, schema["items"]):
             return f"each {problem}"
-    return strictjson.value_problem(value, strictjson.MAX_DEPTH)
+    return strictjson.value_problem(value, strictjson.MAX_NESTING)
 
 
 TEXT: Row = {"type": "string"}

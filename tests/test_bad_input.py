@@ -256,6 +256,20 @@ def test_metadata_may_be_32_levels_deep_and_holds_no_integer_that_javascript_cou
         assert owner.data(create(f"[{number}]"), 201)["metadata"] == {"a": [int(number)]}
 
 
+def test_the_lists_and_objects_of_a_batch_are_no_levels_of_its_metadata(owner, project, task):
+    plan = {"project_id": project["id"], "title": "x"}
+    for levels in range(30, 34):
+        metadata = {"a": json.loads("[" * (levels - 1) + "1" + "]" * (levels - 1))}
+        created = owner.post("/tasks/batch", {"tasks": [plan | {"metadata": metadata}]})
+        changed = owner.patch("/tasks/batch", {"tasks": [task["id"]], "changes": {"metadata": metadata}})
+        if levels <= 32:
+            (one,), (other,) = owner.data(created, 201)["tasks"], owner.data(changed)["tasks"]
+            assert one["metadata"] == other["metadata"] == metadata
+        else:
+            fault(created, 422, "validation_error", "tasks[0].metadata")
+            fault(changed, 422, "validation_error", "changes.metadata")
+
+
 def test_a_field_at_its_limit_is_taken(owner, project):
     limits = {"title": "🎉" * 500, "description": "é" * 50_000, "metadata": {"a": "x" * (64 * 1024 - 8)}}
     for field, longest in limits.items():

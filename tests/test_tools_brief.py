@@ -199,6 +199,13 @@ def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, own
     assert "blocked_by: -3 was not created before" in said["refused"][1]
     assert use(bot, "create_task", **arguments) == said | {"already_made": [first, second, third]}
     assert len(owner.read("/tasks", project_id=project["id"])["tasks"]) == 3
+    deep: list = []
+    for _ in range(30):
+        deep = [deep]
+    more = [{"title": "Deep", "metadata": {"a": deep}}, {"title": "Deeper", "metadata": {"a": [deep]}}]
+    (refusal,) = use(bot, "create_task", project="Several", title="Third", more=more)["refused"]
+    assert refusal.startswith("-3: ")
+    assert "metadata: must not be nested deeper than 32 levels" in refusal
     assert "at most 20" in refused(bot, "create_task", **arguments | {"more": [{"title": "x"}] * 20})
     assert "each must be an object" in refused(bot, "create_task", **arguments | {"more": ["x"]})
 
