@@ -398,15 +398,18 @@ class operation:
             is_read = current.method in ("GET", "HEAD")
             if self.role is not None:
                 authorize(current.caller, self.role, "read" if is_read else self.scope)
-            with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer if self.role else None):
-                ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
-                if is_read:
+            if is_read:
+                with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer if self.role else None):
                     # Without a role, parameters are ignored: monitors add some.
                     query = read_query(self.takes, current.query_string if self.role else b"")
+                    ids = with_task_id(ids)
                     data = self.run(view, **ids, **query)
-            if not is_read:
+            else:
                 with self.within():
-                    data = self.perform(view, ids | self.read_arguments())
+                    arguments = self.read_arguments()
+                    with db.viewed_by(current.viewer):
+                        ids = with_task_id(ids)
+                    data = self.perform(view, ids | arguments)
             if self.after_delivery:
                 data = self.after_delivery(data)
             if data is None:  # the view has deleted or revoked what the last id of its path names
@@ -434,10 +437,10 @@ class operation:
         current, takes = request(), self.takes
         if self.reads == "nothing":
             return {}
+        body = self.reads() if callable(self.reads) else current.get_json()
         for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
             if key in current.environ and name not in self.preconditions:
                 raise errors.Invalid((name, "is not accepted by this operation"))
-        body = self.reads() if callable(self.reads) else current.get_json()
         if current.method == "DELETE":
             if body:
                 load_arguments(schemas.NOTHING, body)
@@ -548,6 +551,11 @@ def load_arguments(schema: Schema, fields: Row | MultiDict) -> Row:
     if problems:
         raise ValidationError(problems)
     return loaded
+
+
+def with_task_id(ids: Row) -> Row:
+    """Return the ids of a path, with a task's id in place of its number. Raises `NotFound`."""
+    return ids | {"id": Task.id_of(ids["id"])} if isinstance(ids.get("id"), int) else ids
 
 
 def unseen_by(viewer: str, arguments: Row) -> list[str]:

@@ -23,7 +23,7 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
     reader = server.client(invoke(server, "key", "create", "--scope", "read").stdout.strip())
     stranger, path = server.client(None), f"/tasks/{task['id']}"
     large, text = b" " * (1024 * 1024 + 1), {"Content-Type": "text/plain"}
-    nothing, stale = f"/tasks/{NOBODY}", JSON | {"If-Match": '"9"'}
+    stale = JSON | {"If-Match": '"9"'}
     for client, method, address, body, headers, status, code in (
         (stranger, "PATCH", "/nowhere", large, text, 401, "unauthorized"),
         (reader, "PATCH", "/nowhere", large, text, 404, "not_found"),
@@ -31,12 +31,30 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
         (reader, "PATCH", path, large, text, 403, "forbidden"),
         (owner, "PATCH", path, large, text, 415, "unsupported_media_type"),
         (owner, "PATCH", path, large, JSON, 413, "payload_too_large"),
-        (owner, "PATCH", nothing, b"{", stale, 400, "invalid_json"),
-        (owner, "PATCH", nothing, b'{"colour": 1}', stale, 422, "validation_error"),
-        (owner, "PATCH", nothing, b"{}", stale, 404, "not_found"),
         (owner, "PATCH", path, b'{"title": "x"}', stale, 412, "precondition_failed"),
     ):
         fault(client.request(method, address, data=body, headers=headers), status, code)
+    for nothing, (method, rest, body, headers, status, code) in product(
+        (f"/tasks/{NOBODY}", "/tasks/999999"),
+        (
+            ("PATCH", "", b"{}", text, 415, "unsupported_media_type"),
+            ("PATCH", "", large, JSON, 413, "payload_too_large"),
+            ("PATCH", "", b"{", stale, 400, "invalid_json"),
+            ("PATCH", "", b'{"colour": 1}', stale, 422, "validation_error"),
+            ("PATCH", "", b"{}", stale, 404, "not_found"),
+            ("POST", "/attachments", b"{}", JSON, 415, "unsupported_media_type"),
+            ("POST", "/comments", b"{", stale, 400, "invalid_json"),
+            ("POST", "/comments", b'{"content": "x"}', stale, 422, "validation_error"),
+            ("POST", "/comments", b'{"content": "x"}', JSON, 404, "not_found"),
+            ("GET", "/comments?colour=1", None, {}, 422, "validation_error"),
+            ("GET", "/comments", None, {}, 404, "not_found"),
+            ("DELETE", "?colour=1", None, {}, 422, "validation_error"),
+            ("DELETE", "", None, {}, 404, "not_found"),
+            ("DELETE", f"/comments/{NOBODY}", None, {}, 404, "not_found"),
+        ),
+    ):
+        answer = owner.request(method, nothing + rest, data=body, headers=headers)
+        fault(answer, status, code)
 
 
 def test_outside_the_api_is_a_plain_404(server):
