@@ -402,29 +402,29 @@ class operation:
                 with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer if self.role else None):
                     # Without a role, parameters are ignored: monitors add some.
                     query = read_query(self.takes, current.query_string if self.role else b"")
-                    ids = with_task_id(ids)
-                    data = self.run(view, **ids, **query)
+                    data = self.run(view, ids, query)
             else:
                 with self.within():
-                    arguments = self.read_arguments()
-                    with db.viewed_by(current.viewer):
-                        ids = with_task_id(ids)
-                    data = self.perform(view, ids | arguments)
+                    data = self.perform(view, ids, self.read_arguments())
             if self.after_delivery:
                 data = self.after_delivery(data)
-            if data is None:  # the view has deleted or revoked what the last id of its path names
-                if self.gives not in ENDED:
-                    raise TypeError(f"{view.__name__} returns nothing")
-                data = {"id": [*ids.values()][-1], ENDED[self.gives]: True}
             is_response = isinstance(data, (Response, werkzeug.Response))
             return data if is_response else success(data, current.success_status or self.status)
 
         answer.declared = self  # type: ignore[attr-defined]
         return answer
 
-    def run(self, view: Callable, *arguments: Any, **fields: Any) -> Any:
-        """Call the view, and put the version and the address of the row that it returns into the headers."""
-        row, headers = view(*arguments, **fields), request().success_headers
+    def run(self, view: Callable, ids: Row, arguments: Row, *transaction: Transaction) -> Any:
+        """Call the view, and put the version and the address of the row that it returns into the headers.
+
+        An argument replaces the id of the same name in the path.
+        """
+        ids = with_task_id(ids)
+        row, headers = view(*transaction, **ids | arguments), request().success_headers
+        if row is None:  # the view has deleted or revoked what the last id of its path names
+            if self.gives not in ENDED:
+                raise TypeError(f"{view.__name__} returns nothing")
+            return {"id": [*ids.values()][-1], ENDED[self.gives]: True}
         if "ETag" in self.headers:
             headers["ETag"] = f'"{row["version"]}"'
         if "Location" in self.headers and self.status == 201:
@@ -449,19 +449,25 @@ class operation:
             read_query(schemas.NOTHING, current.query_string)
         return load_arguments(takes, body) if body or takes is not schemas.NOTHING else {}
 
-    def perform(self, view: Callable, arguments: Row) -> Any:
-        """Run a view in a transaction, and send the transaction's deliveries."""
+    def perform(self, view: Callable, ids: Row, arguments: Row) -> Any:
+        """Run a view in a transaction, and send the transaction's deliveries.
+
+        A task's number is looked up by `run`, so that a stored response outlives the task.
+        """
         current, role = request(), self.role
-        idempotency = self.idempotency(arguments)
+        idempotency = self.idempotency(ids | arguments)
         is_large = self.is_large or current.method == "DELETE"
         with write(current.caller, current.request_id, begins_group=is_large) as transaction:
             if role is not None:  # the key or the role may have changed while the body arrived
                 transaction.actor = current.authenticate()
                 authorize(transaction.actor, role, self.scope)
-                if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
-                    # No stored response either: it may show what the viewer no longer sees.
-                    arguments, idempotency = arguments | dict.fromkeys(unseen, NO_ID), None
-            run = partial(self.run, view, transaction, **arguments)
+                if current.viewer:
+                    with db.viewed_by(current.viewer):
+                        ids = with_task_id(ids)
+                        unseen = unseen_in(ids | arguments)
+                    if unseen:  # no stored response either: it may show what the viewer no longer sees
+                        arguments, idempotency = arguments | dict.fromkeys(unseen, NO_ID), None
+            run = partial(self.run, view, ids, arguments, transaction)
             data = respond_once(transaction, *idempotency, self.status, run) if idempotency else run()
             for event, task in transaction.task_events:
                 emit(transaction, event, {"task": task})
@@ -558,11 +564,10 @@ def with_task_id(ids: Row) -> Row:
     return ids | {"id": Task.id_of(ids["id"])} if isinstance(ids.get("id"), int) else ids
 
 
-def unseen_by(viewer: str, arguments: Row) -> list[str]:
+def unseen_in(arguments: Row) -> list[str]:
     """Return the names of the arguments with ids that the viewer does not see."""
     ids = {name: id for name, id in arguments.items() if id and f"_{name}".endswith("_id")}
-    with db.viewed_by(viewer):
-        seen = {row["id"] for row in SEEN_IDS.all(ids=[*ids.values()])}
+    seen = {row["id"] for row in SEEN_IDS.all(ids=[*ids.values()])}
     return [name for name, id in ids.items() if id not in seen]
 
 

@@ -276,13 +276,19 @@ def test_followers_learn_what_comes_and_what_goes(owner, join):
     client = join(project_ids=[seen["id"]])
     leaving, dying, coming = (owner.make_task(one) for one in (seen, seen, other))
     comment = owner.make(f"/tasks/{coming['id']}/comments", {"content": "x"})
-    once = {"headers": {"Idempotency-Key": "once"}}
-    said = client.make(f"/tasks/{leaving['id']}/comments", {"content": "x"}, **once)
+
+    def comment_once(name):
+        path, once = f"/tasks/{leaving[name]}/comments", {"headers": {"Idempotency-Key": name}}
+        return client.post(path, {"content": "x"}, **once)
+
+    said = {client.data(comment_once(name), 201)["id"] for name in ("id", "number") * 2}
     (kept, _, cursor), everything = mirrored(client), mirrored(owner)[2]
-    assert kept == {leaving["id"], dying["id"], said["id"]}
+    assert len(said) == 2
+    assert kept == {leaving["id"], dying["id"], *said}
     move(owner, leaving, other)
     # A repeated request says nothing of a task that has gone.
-    fault(client.post(f"/tasks/{leaving['id']}/comments", {"content": "x"}, **once), 404, "not_found")
+    for name in ("id", "number"):
+        fault(comment_once(name), 404, "not_found")
     move(owner, coming, seen)
     owner.data(owner.delete(f"/tasks/{dying['id']}"))
     owner.data(owner.patch(f"/tasks/{leaving['id']}", {"title": "later"}))

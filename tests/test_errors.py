@@ -23,7 +23,7 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
     reader = server.client(invoke(server, "key", "create", "--scope", "read").stdout.strip())
     stranger, path = server.client(None), f"/tasks/{task['id']}"
     large, text = b" " * (1024 * 1024 + 1), {"Content-Type": "text/plain"}
-    stale = JSON | {"If-Match": '"9"'}
+    stale, unkeyed = JSON | {"If-Match": '"9"'}, JSON | {"Idempotency-Key": ""}
     for client, method, address, body, headers, status, code in (
         (stranger, "PATCH", "/nowhere", large, text, 401, "unauthorized"),
         (reader, "PATCH", "/nowhere", large, text, 404, "not_found"),
@@ -45,6 +45,7 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
             ("POST", "/attachments", b"{}", JSON, 415, "unsupported_media_type"),
             ("POST", "/comments", b"{", stale, 400, "invalid_json"),
             ("POST", "/comments", b'{"content": "x"}', stale, 422, "validation_error"),
+            ("POST", "/comments", b'{"content": "x"}', unkeyed, 422, "validation_error"),
             ("POST", "/comments", b'{"content": "x"}', JSON, 404, "not_found"),
             ("GET", "/comments?colour=1", None, {}, 422, "validation_error"),
             ("GET", "/comments", None, {}, 404, "not_found"),

@@ -1,6 +1,7 @@
 """`Idempotency-Key`: however often a POST is repeated, it is done once."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from harness import at_once, fault
@@ -29,6 +30,8 @@ def body(project):
 POSTS = {
     "/tasks": ({"title": "x"}, {"title": "y"}),
     "/tasks/{task}/comments": ({"content": "x"}, {"content": "y"}),
+    "/tasks/{number}/comments": ({"content": "x"}, {"content": "y"}),
+    "/tasks/{number}/copy": ({"title": "x"}, {"title": "y"}),
     "/projects": ({"name": "x"}, {"name": "y"}),
     "/projects/{project}/milestones": ({"title": "x"}, {"title": "y"}),
     "/meetings": ({"title": "M", "starts_at": "2099-01-01"}, {"title": "N"}),
@@ -40,7 +43,7 @@ POSTS = {
 def test_a_repetition_is_answered_as_the_first_call_and_does_nothing(server, owner, project, task, path):
     key, (body, difference) = path, POSTS[path]
     body = body | ({"project_id": project["id"]} if path == "/tasks" else {})
-    path = path.format(project=project["id"], task=task["id"])
+    path = path.format(project=project["id"], task=task["id"], number=task["number"])
     first = post(owner, path, body, key)
     assert first.status_code == 201
     assert "Idempotent-Replayed" not in first.headers
@@ -62,6 +65,23 @@ def test_an_attachment_is_made_once(owner, task):
     assert repeated(again) == repeated(first)
     assert len(owner.read(f"/tasks/{task['id']}")["attachments"]) == 1
     fault(attach(owner, task, content=b"Other", headers=headers), 422, "idempotency_key_reused")
+
+
+def test_a_repetition_is_answered_although_its_task_was_deleted(owner, project):
+    posts = {"comments": {"json": {"content": "x"}}, "copy": {"json": {}}}
+    posts["attachments"] = {"files": {"file": ("x.txt", b"x")}}
+    for name, (kind, sent) in product(("id", "number"), posts.items()):
+        task = owner.make_task(project)
+        path, key = f"/tasks/{task[name]}", f"{name}-{kind}"
+
+        def send(key, address=f"{path}/{kind}", sent=sent):
+            return owner.request("POST", address, headers={"Idempotency-Key": key}, **sent)
+
+        first = send(key)
+        assert first.status_code == 201
+        assert owner.data(owner.delete(path)) == {"id": task["id"], "deleted": True}
+        assert repeated(send(key)) == repeated(first)
+        fault(send("new"), 404, "not_found")
 
 
 def test_a_key_is_for_one_path_and_one_api_keys_own(owner, join, project, task, body):
