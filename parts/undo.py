@@ -36,6 +36,12 @@ SENT = "Notifications, mail and events that were sent are not taken back."
 LAST = ("task", "comment", "meeting", "whiteboard", "milestone", "project")  # the order of deletions
 REMOVERS = {Milestone: resources.remove_milestone, Meeting: resources.remove_meeting}
 MARK: Any = fn.JSON_EXTRACT(Activity.changes, "$.undoes[1]")  # whose change an undo has undone
+_completed: Any = fn.JSON_EXTRACT(Activity.changes, "$.completed_at[1]")  # an import or an undo sets it
+_completes = (fn.JSON_EXTRACT(Activity.changes, "$.status[1]") == "done") | _completed.is_null(False)
+_completes &= (Activity.task_id == placeholder("id")) & Activity.is_hidden.is_null()
+_completions = Activity.select(fn.COALESCE(_completed, Activity.created_at)).order_by(Activity.id.desc())
+# When a task was completed last before an entry.
+COMPLETED = Statement(_completions.where(_completes, Activity.id < placeholder("before")).limit(1))
 
 
 @lru_cache
@@ -175,7 +181,9 @@ class Undo:
                 elif value != present:
                     is_encoded = isinstance(table._meta.columns.get(name), EncodedJSONField)
                     fields[name] = EncodedJSON(value) if is_encoded else orjson.loads(value)
-        if table is Task and row["status"] == "done" and "status" in fields:
+        if table is Task and (row | fields)["status"] == "done" and (at := earlier_completion(row, entries)):
+            fields["completed_at"] = at
+        if table is Task and row["status"] == "done" and fields.get("status", "done") != "done":
             rule = fields.pop("repeat", None)  # it comes back with the status, unless the next task stays
             number = Task.shown(id)["next_number"]
             made = self.entries.get(Task.id_of(number), []) if number else []
@@ -285,6 +293,17 @@ class Undo:
                 if user:
                     return f"the {other.NOUN} “{user[other.TITLE]}” belongs to it"
         return ""
+
+
+def earlier_completion(task: Row, entries: list[Row]) -> str | None:
+    """Return when a task was completed before these changes, if its present time is due to them."""
+    value = task["completed_at"]
+    for entry in (entry for entry in entries if "status" in entry["changes"]):
+        old, new = entry["changes"]["status"]
+        given = entry["changes"].get("completed_at", [None, entry["created_at"]])[1]
+        if value == (given if new == "done" else None):
+            value = COMPLETED.value(id=task["id"], before=entry["id"]) if old == "done" else None
+    return value if value != task["completed_at"] else None
 
 
 def is_made(entries: list[Row]) -> bool:

@@ -339,6 +339,31 @@ def test_a_reopened_task_has_its_rule_unless_others_have_changed_the_next_one(
     assert [(one["status"], one["repeat"]) for one in found] == rules
 
 
+def test_a_completed_task_has_its_earlier_time_again(owner, robot, join, project):
+    ada, kept, twice, by_others, open_before = join(), *(owner.make_task(project) for _ in range(4))
+    paths = [f"/tasks/{task['id']}" for task in (kept, twice, by_others)]
+    for path in paths:
+        owner.post(f"{path}/complete")
+    completed = [owner.read(path)["completed_at"] for path in paths]
+    since = begun(owner)
+    for path in paths:
+        robot.patch(path, {"status": "todo"})
+    for path in (paths[1], f"/tasks/{open_before['id']}"):
+        robot.post(f"{path}/complete")
+    ada.post(f"{paths[2]}/complete")
+    later = ada.read(paths[2])["completed_at"]
+    robot.patch(paths[2], {"status": "review"})
+    again = begun(owner)
+    before = [owner.read(path)["completed_at"] for path in paths]
+    assert undo(owner, since, by=robot)["left"] == []
+    assert [owner.read(path)["completed_at"] for path in paths] == [*completed[:2], later]
+    assert owner.read(f"/tasks/{open_before['id']}")["completed_at"] is None
+    assert undo(owner, again)["left"] == []
+    assert [owner.read(path)["completed_at"] for path in paths] == before
+    undo(owner, since, by=robot)
+    assert [owner.read(path)["completed_at"] for path in paths] == [*completed[:2], later]
+
+
 def test_keys_and_members_that_the_run_made_stay_and_are_named_first(owner, robot, join, project):
     member = join()
     owner.make_task(project)
