@@ -44,8 +44,8 @@ from times import epoch_ms, now, wire_time
 log = logging.getLogger("tasks.webhooks")
 
 USER_AGENT = f"task-service/{VERSION}"
-ANSWER_BYTES = 4096  # the most that is read of a response's body,
-ANSWER_SECONDS = 1.0  # and for how long: it only shows whether the connection can be kept
+ANSWER_BYTES = 4096  # the most that is read of a response's body, to keep the connection,
+ANSWER_SECONDS = 0.1  # and for how long: each event to a receiver whose bodies do not end costs this time
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
 BATCH = 50  # deliveries that are leased at once; with 20, draining is slower than eight clients writing
 BATCH_SECONDS = 5.0  # after them a batch tries no further delivery, so that leases stay short

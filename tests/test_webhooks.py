@@ -192,7 +192,6 @@ def redirect(location):
 
 
 # A receiver's response, and the status and error that are stored; without a status, or with 429, it fails.
-# The request waits `ANSWER_SECONDS` for a body.
 ANSWERS = {
     "dribbles its body": (dribble(UNFINISHED, b"x"), 200, None),
     "never sends its body": (stop_after(UNFINISHED), 200, None),
@@ -235,6 +234,15 @@ def test_the_status_decides_whatever_else_an_answer_holds(launch_here, hostile):
         assert waits == ((0, 1) if status in (None, 429) else (1, 0)), webhook["name"]
     assert ANSWERS["garbage"][2] in log
     assert all(letter.isprintable() for letter in log.replace("\n", ""))  # nothing that a terminal would obey
+
+
+def test_a_body_that_does_not_end_leaves_the_budget_to_the_next_events(launch_here, hostile):
+    endless = [stop_after(UNFINISHED), stop_after(OK + b"\r\n"), dribble(UNFINISHED, b"x")]
+    entries = [hostile(f"endless {number}", behave)[1] for number, behave in enumerate(endless)]
+    owner = serve(launch_here, *entries, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="5").client()
+    tasks = [{"project_id": owner.make_project()["id"], "title": "x"}] * 6
+    answer = owner.post("/tasks/batch", {"tasks": tasks})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=18; pending=0"  # with a second each, 12
 
 
 def redirect_at_length(line, stopped):
