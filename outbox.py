@@ -46,7 +46,7 @@ ALL_EVENTS = (*EVENTS, *OPTIONAL_EVENTS, "ping")
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook; the oldest beyond them are deleted
-REFUSALS = 8  # attempts to deliver an event that its receiver finds wrong
+REFUSALS = 8  # of an event that its receiver finds wrong
 FINDS_WRONG = (400, 413, 415, 422)  # other refusals are due to the address, which may be repaired
 RETRY_AFTER_MOST = 6 * 3600  # seconds
 JITTER = 0.2  # of a wait, added or subtracted at random
@@ -72,11 +72,19 @@ class Result:
         """Whether the receiver (no answer, 429 or 5xx) or the proxy (407) failed, and did not just refuse."""
         return self.status is None or self.status in (407, 429) or self.status >= 500
 
-    def is_last(self, attempts: int, created_at: str) -> bool:
+    def refusals(self, stored: Row) -> int:
+        """Return how often the delivery has been refused, with this result, since the kind changed.
+
+        A wrong event and a wrong address are two kinds. Attempts in which the receiver failed do not count.
+        """
+        is_of_other_kind = (stored["last_status"] in FINDS_WRONG) != (self.status in FINDS_WRONG)
+        return 1 if is_of_other_kind and not stored["blocks_later"] else stored["refusals"] + 1
+
+    def is_last(self, refusals: int, created_at: str) -> bool:
         """Return whether a refused event is given up. A wrong address gets as long as a failing receiver."""
         if self.status in FINDS_WRONG:
-            return attempts >= REFUSALS
-        return attempts >= DISABLE_MISSES and created_at < now(-DISABLE_AFTER)
+            return refusals >= REFUSALS
+        return refusals >= DISABLE_MISSES and created_at < now(-DISABLE_AFTER)
 
     @property
     def kind(self) -> str:
@@ -195,7 +203,7 @@ class Webhook(Entity):
 
     @statement
     def resume(cls: Any):
-        pending = {Delivery.status: "pending", Delivery.blocks_later: 1}
+        pending = {Delivery.status: "pending", Delivery.blocks_later: 1, Delivery.refusals: 0}
         return Delivery.update(pending).where(Delivery.is_waiting, Delivery.of_webhook)
 
     @statement
@@ -294,6 +302,7 @@ class Delivery(Identified):
     duration_ms = IntegerField(null=True)
     delivered_at = TextField(null=True)
     created_at = TextField()
+    refusals = IntegerField(constraints=[SQL("DEFAULT 0")])  # since the kind of refusal changed
 
     is_pending: ClassVar[Any] = status == "pending"
     is_waiting: ClassVar[Any] = status == "waiting"
@@ -323,6 +332,7 @@ class Delivery(Identified):
             webhook_id=webhook_id,
             status=status,
             attempts=1 if lease else 0,
+            refusals=0,
             blocks_later=0 if lease else 1,
             next_at=now(),  # unlike `transaction.at`, this follows a clock that is set back
             leased_until=lease,
@@ -406,9 +416,9 @@ class Delivery(Identified):
             until = Webhook.attempted(transaction, webhook_id, result, schedule)
             cls._update(row, blocks_later=1, next_at=until, **written)
         else:
-            is_last = result.is_last(row["attempts"], stored["created_at"])
-            status = "refused" if is_last else "pending"
-            until = result.wait(row["attempts"] - 1, schedule)
+            written["refusals"] = refusals = result.refusals(stored)
+            status = "refused" if result.is_last(refusals, stored["created_at"]) else "pending"
+            until = result.wait(refusals - 1, schedule)
             cls._update(row, status=status, blocks_later=0, next_at=until, **written)
             Webhook.attempted(transaction, webhook_id, result, schedule)
         messages = [f": delivery {row['id']}: {result.error}"]

@@ -57,8 +57,8 @@ def select_listed(*more: Any) -> Query:
     before = other.select(other.id).where(other.status == "pending", is_before).order_by(other.event)
     waits_for = Case(None, [(Delivery.is_pending & ~Delivery.was_refused, before.limit(SQL("1")))])
     of_event.append(waits_for.alias("waits_for"))
-    selected = [*columns(Delivery, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
-    deliveries = Delivery.select(*selected).join(Event, on=(Delivery.event == Event.seq))
+    shown = columns(Delivery, "event_seq", "webhook_id", "blocks_later", "refusals")
+    deliveries = Delivery.select(*shown, *of_webhook, *of_event).join(Event, on=(Delivery.event == Event.seq))
     return deliveries.join(Webhook, on=(Delivery.webhook == Webhook.id))
 
 

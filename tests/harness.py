@@ -632,7 +632,7 @@ def leave_waiting(server, many):
     server.rows(f"""
         {number} INSERT INTO delivery
         SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, blocks_later, next_at,
-            NULL, NULL, NULL, NULL, NULL, created_at
+            NULL, NULL, NULL, NULL, NULL, created_at, refusals
         FROM delivery, number WHERE event_seq = {last["seq"]}
     """)
 

@@ -107,6 +107,15 @@ def test_an_event_that_is_refused_does_not_hold_up_others_and_is_given_up_in_the
     assert Counter(titles(receiver.all_here())) == {"Bad": 8, "Good": 1}
 
 
+def test_neither_an_outage_nor_a_wrong_address_takes_from_the_attempts_of_an_event_that_is_refused(retried):
+    server, owner, receiver = retried
+    receiver.answers = [503] * 4 + [404] * 4 + [422] * 8
+    owner.make_task(owner.make_project(), title="Late")
+    wait_until(lambda: deliveries(owner, limit=1)[0]["status"] != "pending")
+    (refused,) = deliveries(owner, limit=1)
+    assert (refused["status"], refused["last_status"], refused["attempts"]) == ("refused", 422, 16)
+
+
 def test_an_address_that_is_unknown_for_long_gets_what_it_refused_while_others_arrive(retried):
     """As n8n's, of a workflow that is not active; it has as long as a receiver that is down."""
     server, owner, receiver = retried
