@@ -53,20 +53,31 @@ def parse_json(raw: bytes) -> Any:
 
 
 def load_json(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in the body.
+    """Return the JSON object in the body. Raises as `parse_object`, and `ValidationError` for problems."""
+    body = parse_object(raw)
+    if problems := problems_in(body):
+        raise ValidationError(problems)
+    return body
 
-    Raises `BadBody` if it is not an object or as `parse_json` does, and `ValidationError` for text that
-    cannot be stored, for nesting deeper than `MAX_NESTING`, and for more than `MAX_MEMBERS` members.
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """Return the JSON object in the body, before its members are checked.
+
+    Raises `BadBody` if it is not an object or as `parse_json` does, and `ValidationError` for more than
+    `MAX_MEMBERS` members.
     """
     body = parse_json(raw)
     if not isinstance(body, dict):
         raise BadBody("the body must be a JSON object")
     if len(body) > MAX_MEMBERS:  # the response would name each of them
         raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
-    found = {name: text_problem(name) or value_problem(value, MAX_NESTING) for name, value in body.items()}
-    if problems := {name: [problem] for name, problem in found.items() if problem}:
-        raise ValidationError(problems)
     return body
+
+
+def problems_in(body: dict[str, Any]) -> dict[str, list[str]]:
+    """Return by name why members cannot be stored: for their text, or nesting deeper than `MAX_NESTING`."""
+    found = {name: text_problem(name) or value_problem(value, MAX_NESTING) for name, value in body.items()}
+    return {name: [problem] for name, problem in found.items() if problem}
 
 
 def load_lenient_json(raw: bytes) -> Any:

@@ -137,7 +137,10 @@ class Request(werkzeug.Request):
         return kind == "application/json" or ("/" in kind and kind.endswith("+json"))
 
     def get_json(self) -> Row:  # type: ignore[override]
-        """Return the JSON object in the body, or an empty one. Raises `Unsupported`, and as `load_json`."""
+        """Return the JSON object in the body, or an empty one, for `load_arguments`.
+
+        Raises `Unsupported`, and as `parse_object`.
+        """
         if not self.unread:
             return {}
         if "HTTP_TRANSFER_ENCODING" not in self.environ:
@@ -146,7 +149,7 @@ class Request(werkzeug.Request):
         if not raw:  # some proxies send a request without a body as chunked
             return {}
         self.check_json_type()
-        return strictjson.load_json(raw)
+        return strictjson.parse_object(raw)
 
     def check_json_type(self) -> None:
         """Raise `Unsupported` unless the headers say that the body is JSON in UTF-8."""
@@ -433,21 +436,37 @@ class operation:
         return row
 
     def read_arguments(self) -> Row:
-        """Return a writing request's arguments. Raises `Invalid`, `ValidationError`, and as `reads` does."""
-        current, takes = request(), self.takes
+        """Return a writing request's arguments. Raises `Invalid` with all problems, and as `reads` does."""
+        current, takes = request(), [schemas.NOTHING, self.takes]
         if self.reads == "nothing":
             return {}
+        in_query, in_body = takes[::-1] if current.method == "DELETE" else takes
         body = self.reads() if callable(self.reads) else current.get_json()
+        loads = [partial(read_query, in_query, current.query_string)]
+        if body or in_body is not schemas.NOTHING:
+            loads.append(partial(load_arguments, in_body, body))
+        arguments: Row = {}
+        problems = [*self.problems_of_headers(current.environ)]
+        for load in loads:
+            try:
+                arguments |= load()
+            except ValidationError as error:
+                problems += schemas.problems_of(error)
+        if problems:
+            raise errors.Invalid(*problems)
+        return arguments
+
+    def problems_of_headers(self, environ: dict) -> Iterator[tuple[str, str]]:
+        """Yield each header that a writing request must not have here, or not like this, and why."""
         for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
-            if key in current.environ and name not in self.preconditions:
-                raise errors.Invalid((name, "is not accepted by this operation"))
-        if current.method == "DELETE":
-            if body:
-                load_arguments(schemas.NOTHING, body)
-            return read_query(takes, current.query_string)
-        if current.query_string:
-            read_query(schemas.NOTHING, current.query_string)
-        return load_arguments(takes, body) if body or takes is not schemas.NOTHING else {}
+            if key in environ and name not in self.preconditions:
+                yield name, "is not accepted by this operation"
+        sent = self.status == 201 and "HTTP_IDEMPOTENCY_KEY" in environ
+        if sent and not self.is_repeatable:
+            reason = "the response contains a secret, which is not stored"
+            yield "Idempotency-Key", f"is not accepted by this operation: {reason}"
+        elif sent and not re.fullmatch(schemas.IDEMPOTENCY_KEY, environ["HTTP_IDEMPOTENCY_KEY"]):
+            yield "Idempotency-Key", "must be 1 to 255 visible ASCII characters"
 
     def perform(self, view: Callable, ids: Row, arguments: Row) -> Any:
         """Run a view in a transaction, and send the transaction's deliveries.
@@ -477,16 +496,9 @@ class operation:
         return data
 
     def idempotency(self, arguments: Row) -> tuple[str, str] | None:
-        """Return the `Idempotency-Key` and a digest of a request that creates, or None. Raises `Invalid`."""
-        key = request().environ.get("HTTP_IDEMPOTENCY_KEY")
-        if key is None or self.status != 201:
-            return None
-        if not self.is_repeatable:
-            reason = "the response contains a secret, which is not stored"
-            raise errors.Invalid(("Idempotency-Key", f"is not accepted by this operation: {reason}"))
-        if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
-            raise errors.Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-        return key, digest(f"{request().path} {_ordered(arguments)!r}")
+        """Return the `Idempotency-Key` and a digest of a request that creates, or None."""
+        key = request().environ.get("HTTP_IDEMPOTENCY_KEY") if self.is_repeatable else None
+        return (key, digest(f"{request().path} {_ordered(arguments)!r}")) if key else None
 
 
 @contextlib.contextmanager
@@ -546,12 +558,19 @@ def read_query(takes: Schema, query: bytes) -> Row:
 
 
 def load_arguments(schema: Schema, fields: Row | MultiDict) -> Row:
-    """Load the fields with the schema. Raises `ValidationError`, which also names repeated fields."""
-    if not isinstance(fields, MultiDict):
-        return schema.load(fields)
-    problems: Row = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
+    """Load the fields with the schema.
+
+    Raises `ValidationError` for all that is wrong: also for fields that are repeated or cannot be stored.
+    """
+    if isinstance(fields, MultiDict):
+        problems: Row = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
+        fields = fields.to_dict()
+    else:
+        problems = strictjson.problems_in(fields)
+        # No field accepts `...`, so a wrong value is not missing, and no rule about several fields sees it.
+        fields = fields | dict.fromkeys(problems, ...)
     try:
-        loaded = schema.load(fields.to_dict())
+        loaded = schema.load(fields)
     except ValidationError as error:
         problems = error.messages_dict | problems
     if problems:

@@ -28,7 +28,7 @@ from models import write
 from parts import tools
 from parts.page import page
 from times import first_id, now, seconds_since
-from wire import Request, Response, as_api_error, operation, request
+from wire import Request, Response, as_api_error, load_arguments, operation, request
 
 connections = Blueprint("oauth", __name__)  # with the name `api`, the document would show its schemas to all
 AT_MCP, FOR_CODE = "mcp:", "code:"  # the audience of a program's key, and of a key that waits for its code
@@ -143,7 +143,7 @@ class Registration(Schema):
 
 def load_client(said: Any) -> tuple[str, list[str]]:
     """Return a registration's addresses and its name, as our page shows it. Raises `ValidationError`."""
-    client = Registration().load(said)
+    client = load_arguments(Registration(), said)
     name = "".join(filter(str.isprintable, client["client_name"] or "")).strip()
     return name[:MAX_CLIENT_NAME] or "A program", client["redirect_uris"]
 

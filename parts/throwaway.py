@@ -48,7 +48,17 @@ from outbox import EVENTS, OPTIONAL_EVENTS, Event, Result, Webhook
 from parts.demo import Demonstration, today_option
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, prepare_database, read_webhooks
-from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread_local
+from wire import (
+    STATUS_LINES,
+    Request,
+    Response,
+    as_api_error,
+    envelope,
+    failure,
+    load_arguments,
+    success,
+    thread_local,
+)
 
 # The command ----------------------------------------------------------------------------------
 
@@ -423,13 +433,13 @@ class Throwaway:
         return success(diff, 200)
 
     def advance_clock(self, current: Request) -> Response:
-        step = CLOCK.load(current.get_json())["advance"]
+        step = load_arguments(CLOCK, current.get_json())["advance"]
         times.put_ahead(min(times.ahead + int(step[:-1]) * CLOCK_UNITS[step[-1]], CLOCK_MOST))
         webhooks.sending.has_work.set()  # the sweeper looks at once
         return success({"now": times.now()}, 200)
 
     def add_fault(self, current: Request) -> Response:
-        fault = FAULT.load(current.get_json())
+        fault = load_arguments(FAULT, current.get_json())
         with self.lock:
             self.faults = [*self.faults, fault]
         return success(fault, 201)

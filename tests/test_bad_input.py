@@ -306,6 +306,34 @@ def test_every_mistake_in_a_query_is_named_and_a_slash_at_the_end_of_a_path_is_n
     assert owner.get(f"{since}%2B01:00").status_code == 200
 
 
+def test_every_mistake_of_a_request_is_named_at_once(server, owner, task, unchanged):
+    path, file = f"/tasks/{task['number']}", {"files": {"shade": b"x"}}
+    headers = {"If-None-Match": '"1"', "Idempotency-Key": ""}
+    body = {"title": "a\0b", "description": "\ud800", "due_date": "soon", "labels": {}, "shade": "\0"}
+    cases: dict = {
+        "POST /tasks": ({"json": body}, [*headers, *body, "project_id"]),
+        "POST /keys": ({"json": {"\0": 1}}, [*headers, "\0", "name"]),
+        f"PATCH {path}": ({"json": {"status": "\0", "due_date": 1}}, ["If-None-Match", "status", "due_date"]),
+        f"POST {path}/attachments": (file, [*headers, "shade", "file"]),
+        f"POST {path}/complete": ({"json": {"a": "\0"}}, ["If-None-Match", "a"]),
+        f"DELETE {path}": ({"json": {"a": 1}}, ["If-None-Match", "a"]),
+        # A rule about several fields does not complain of one that is wrong by itself.
+        "POST /inbox/read": ({"json": {"task_id": "\0"}}, ["If-None-Match", "task_id"]),
+    }
+    for operation, (sent, wrong) in cases.items():
+        answer = owner.request(*f"{operation}?colour=1".split(), headers=headers, **sent)
+        fields = [detail["field"] for detail in fault(answer, 422, "validation_error")["details"]]
+        assert sorted(fields) == sorted(["colour", *wrong]), operation
+
+
+def test_a_text_that_cannot_be_stored_hides_no_other_mistake(server, owner, unchanged):
+    for text, (method, path, names) in product(("a\0", "\ud800", MARKS), operations_with_a_body(server)):
+        body = dict.fromkeys(names, text) | {"colour": 1}
+        answer = owner.request(method, re.sub("{[a-z_]*}", NOBODY, path), json=body)
+        assert answer.status_code == 422, (method, path, answer.text)
+        fault(answer, 422, "validation_error", *body)
+
+
 def test_parameters_or_a_body_where_none_belong_are_refused(owner, task, unchanged):
     fault(owner.get("/context", verbose="1"), 422, "validation_error", "verbose")
     fault(owner.get(f"/tasks/{task['id']}", fields="x"), 422, "validation_error", "fields")
@@ -330,6 +358,16 @@ def operations_on_things(server):
             if "{id}" in path and "multipart/form-data" not in content:
                 schema = resolved(spec, content.get("application/json", {}).get("schema", {}))
                 yield method, path.removeprefix("/api/v1"), dict.fromkeys(schema.get("required", ()), "x")
+
+
+def operations_with_a_body(server):
+    """Method, path, and the names of the fields of every operation of the API with a JSON body."""
+    spec = document(server.client()).spec
+    for path in [path for path in spec["paths"] if path.startswith("/api/v1/")]:
+        for method, operation in spec["paths"][path].items():
+            if content := operation.get("requestBody", {"content": {}})["content"].get("application/json"):
+                names = resolved(spec, content["schema"]).get("properties", {})
+                yield method.upper(), path.removeprefix("/api/v1"), names
 
 
 def test_an_id_of_nothing_and_an_unknown_path_are_not_found_in_json(server, owner, unchanged):
