@@ -107,7 +107,7 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 
 @cli.command()
 @with_appcontext
-@as_click_errors(ApiError, database.BadDatabase, LookupError)
+@as_click_errors(ApiError, database.BadDatabase, *database.DATABASE_ERRORS, LookupError)
 def init() -> None:
     """Create the database and the first owner, and say how to sign in.
 

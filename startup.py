@@ -16,7 +16,7 @@ from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transac
 from models import write
 from outbox import Delivery, Webhook
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
-from store import is_missing, lock_database, prepare
+from store import as_bad_database, is_missing, lock_database, prepare
 from sweeper import Sweeper, in_steps, prune_deliveries
 from wire import StoredResponse
 
@@ -43,10 +43,11 @@ def open_database(config: dict[str, Any], secrets: Secrets) -> None:
     locks.enter_context(lock_database(may_be_new=secrets.owner_key is not None))
     if is_missing():
         log.warning("No database at %s: creating a new one", db.database)
-    prepare_database(secrets.webhooks, locks)
-    log.info("The database is %s", db.database)
-    if secrets.owner_key and (made := bootstrap(config, secrets.owner_key)):
-        log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
+    with as_bad_database(Path(db.database)):
+        prepare_database(secrets.webhooks, locks)
+        log.info("The database is %s", db.database)
+        if secrets.owner_key and (made := bootstrap(config, secrets.owner_key)):
+            log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
     with suppress(Unavailable, *DATABASE_ERRORS), write():  # else the leases expire
         Delivery.release_all.run()
 
@@ -103,7 +104,9 @@ def prepare_database(configured: list[Row], locks: ExitStack | None = None) -> N
 
 def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:
     """Add the first owner with this key, or a new one; return both, or None if there is an owner."""
-    with write() as transaction:
+    if Member.active_owners.one():  # a database that another program has locked can still be served
+        return None
+    with write() as transaction:  # another process may have added an owner meanwhile
         return None if Member.active_owners.one() else add_owner(transaction, config, key)
 
 

@@ -103,7 +103,7 @@ def as_bad_database(path: Path) -> Iterator[None]:
     except OSError as error:
         hint = "; see who owns it and its folder" if isinstance(error, PermissionError) else ""
         raise BadDatabase(f"{path}: {error.strerror or error}{hint}") from error
-    except DATABASE_ERRORS as error:
+    except (Unavailable, *DATABASE_ERRORS) as error:
         raise BadDatabase(f"{path} cannot be used: {error}{disk_hint(error)}") from error
 
 

@@ -4,16 +4,17 @@ import os
 import runpy
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 import requests
 from forks import running
 from harness import PATIENCE, ROOT, Server, at_once, invoke, wait_until
 from older import older_database, versions
-from test_database import refusal
+from test_database import refusal, refused
 
 from database import db
 from store import lock_database
@@ -69,6 +70,28 @@ def test_a_worker_that_outlives_its_master_keeps_its_database(launch):
     db.init(str(server.database))
     with closing(lock_database()):  # as every command does, without being a server
         assert server.start().client().get("/context").status_code == 200
+
+
+@contextmanager
+def locked(server):
+    """Stop the server, and let another program hold the lock of its database for writing."""
+    server.stop()
+    server.log.write_text("")
+    with closing(sqlite3.connect(server.database)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_a_start_on_a_locked_database_serves_it_or_ends_with_one_line_if_it_has_to_write(launch):
+    server = launch(BOUND_LOCK_SECONDS="1")
+    with locked(server):
+        assert server.start().client().get("/context").status_code == 200
+    server.rows("UPDATE member SET role = 'admin'")
+    with locked(server):
+        *lines, said = refused(server)
+        assert said == f"Error: {server.database} cannot be used: database is locked"
+        assert all("[INFO]" in line for line in lines)
+        assert server.flask("init").stderr == f"Error: {server.database}: database is locked\n"
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "older"])
