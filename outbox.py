@@ -174,13 +174,25 @@ class Webhook(Entity):
         has_waiting = cls._has(Delivery.is_waiting)
         return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls.is_unconfigured | has_waiting)
 
+    @staticmethod
+    def configured_columns(webhook: Row) -> Row:
+        """Return the columns that a webhook of the configuration sets."""
+        header_name = next(iter(webhook["headers"]), None)
+        return {"url": webhook["shown_url"], "events": webhook["events"], "header_name": header_name}
+
+    @classmethod
+    def is_mirrored(cls, configured: list[Row]) -> bool:
+        """Return whether these webhooks are stored, and no others are, so that `mirror` changes nothing."""
+        stored = {row["name"]: row for row in cls.listing() if row["reason"] != cls.UNCONFIGURED}
+        new = {webhook["name"]: cls.configured_columns(webhook) for webhook in configured}
+        return stored.keys() == new.keys() and not any(differences(stored[name], new[name]) for name in new)
+
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row]) -> list[str]:
         """Store the configured webhooks and disable all others; return the names of those disabled now."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
-            fields = {"url": webhook["shown_url"], "events": webhook["events"]}
-            fields |= {"header_name": next(iter(webhook["headers"]), None)}
+            fields = cls.configured_columns(webhook)
             row = others.pop(webhook["name"], None)
             if row is None:
                 fields |= {"id": transaction.new_id(), "name": webhook["name"], "state": "active"}

@@ -256,7 +256,8 @@ def on_reload(server: Any) -> None:
             if db.database != before:
                 raise LookupError("server.database: a reload cannot change it; restart the service")
             secrets = startup.read_secrets(app.config)
-            startup.apply_configuration(app, secrets, threads_without_waits(server.cfg))
+            threads = threads_without_waits(server.cfg)
+            startup.apply_configuration(app, secrets, threads, is_reload=True)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import gateway
 import times
 import webhooks
-from database import DATABASE_ERRORS, Row, db
+from database import DATABASE_ERRORS, BadDatabase, Row, db
 from errors import Unavailable
 from members import HIDDEN_DAYS, SESSION_DAYS, Activity, ApiKey, Member, Transaction
 from models import write
@@ -52,14 +52,21 @@ def open_database(config: dict[str, Any], secrets: Secrets) -> None:
         Delivery.release_all.run()
 
 
-def apply_configuration(app: Any, secrets: Secrets, threads: int) -> None:
-    """Store the webhooks, and apply the configuration to this process, which the workers inherit."""
+def apply_configuration(app: Any, secrets: Secrets, threads: int, *, is_reload: bool = False) -> None:
+    """Store the webhooks, and apply the configuration to this process, which the workers inherit.
+
+    Raises `BadDatabase` if the webhooks cannot be stored: a new one would get no events. A reload continues
+    with the stored ones.
+    """
     config = app.config
     try:
-        for name in store_webhooks(secrets.webhooks):
-            message = "webhook %s is no longer configured; its events wait until it is configured again"
-            log.warning(message, without_paths(name))
-    except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
+        with as_bad_database(Path(db.database)):
+            for name in store_webhooks(secrets.webhooks):
+                message = "webhook %s is no longer configured; its events wait until it is configured again"
+                log.warning(message, without_paths(name))
+    except BadDatabase as error:
+        if not is_reload:
+            raise
         log.error("the webhooks stay as they were until the next reload: %s", error)
     webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
     gateway.open_routes(config)
@@ -129,5 +136,7 @@ def store_webhooks(configured: list[Row]) -> list[str]:
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """
+    if Webhook.is_mirrored(configured):  # as in `bootstrap`: the database may be locked
+        return []
     with write() as transaction:
         return Webhook.mirror(transaction, configured)

@@ -259,6 +259,7 @@ def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(filed):
 
 def test_a_reload_while_the_database_is_locked_is_no_end(filed):
     server, path, _ = filed
+    path.with_name("header").write_text("X-Token: locked")
     with server.replacing(), closing(sqlite3.connect(server.database)) as other:
         other.execute("BEGIN IMMEDIATE")
         server.process.send_signal(signal.SIGHUP)

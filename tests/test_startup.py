@@ -1,5 +1,6 @@
 """The start: one server for a database, several starts at once, and a port that is taken."""
 
+import json
 import os
 import runpy
 import signal
@@ -83,14 +84,21 @@ def locked(server):
 
 
 def test_a_start_on_a_locked_database_serves_it_or_ends_with_one_line_if_it_has_to_write(launch):
-    server = launch(BOUND_LOCK_SECONDS="1")
+    webhook = {"name": "one", "url": "http://127.0.0.1:1/", "secret": "s"}
+    server = launch(BOUND_LOCK_SECONDS="1", hooks=[webhook])
     with locked(server):
         assert server.start().client().get("/context").status_code == 200
-    server.rows("UPDATE member SET role = 'admin'")
+    changed = ([webhook, webhook | {"name": "two"}], [webhook | {"events": ["task.due"]}])
+    before = server.environment["TASKS_WEBHOOKS"]
+    for hooks in (*map(json.dumps, changed), before):
+        if hooks == before:
+            server.rows("UPDATE member SET role = 'admin'")
+        server.environment["TASKS_WEBHOOKS"] = hooks
+        with locked(server):
+            *lines, said = refused(server)
+            assert said == f"Error: {server.database} cannot be used: database is locked"
+            assert all("[INFO]" in line for line in lines)
     with locked(server):
-        *lines, said = refused(server)
-        assert said == f"Error: {server.database} cannot be used: database is locked"
-        assert all("[INFO]" in line for line in lines)
         assert server.flask("init").stderr == f"Error: {server.database}: database is locked\n"
 
 
