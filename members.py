@@ -63,6 +63,7 @@ class Transaction:
     """A write: who makes it, when, in which request, and which deliveries have to be sent after it."""
 
     notifies = True  # whether members get notices of the changes
+    undoes = False  # whether it undoes earlier changes
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(epoch_ms())

@@ -72,6 +72,7 @@ class Brakes:
             raise Forbidden(f"{stuck}; a person changes or reassigns it first")
         is_person = not is_agent and transaction.has_key
         is_sent_back = old == "review" and status != "done" and "assignee_id" not in changes
+        is_sent_back = is_sent_back and not transaction.undoes
         ends_try = is_sent_back if is_person else status == "todo"
         if ends_try:
             last = Activity.last_change.one(task_id=stored["id"], path="$.status") or {}

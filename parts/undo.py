@@ -70,6 +70,7 @@ class Undo:
     """
 
     def __init__(self, transaction: Transaction, entries: list[Row], whom: str):
+        transaction.undoes = True
         self.transaction, self.ids = transaction, [entry["id"] for entry in entries]
         self.begun = Activity.newest.value()
         self.bytes = 0
@@ -181,6 +182,8 @@ class Undo:
                 elif value != present:
                     is_encoded = isinstance(table._meta.columns.get(name), EncodedJSONField)
                     fields[name] = EncodedJSON(value) if is_encoded else orjson.loads(value)
+                elif name == "status" and row.get("tries"):
+                    fields["tries"] = 0  # as after any change by a person
         if table is Task and (row | fields)["status"] == "done" and (at := earlier_completion(row, entries)):
             fields["completed_at"] = at
         if table is Task and row["status"] == "done" and fields.get("status", "done") != "done":

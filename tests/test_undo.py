@@ -187,6 +187,26 @@ def test_the_work_of_an_agent_is_undone(server, owner, project):
     assert answered["version"] == owner.read(f"/tasks/{answered['id']}")["version"]
 
 
+def test_agents_may_try_again_after_their_tries_are_undone(server, owner, project):
+    agent = server.client(make_key(owner, scope="agent")["api_key"])
+    task, given = owner.make_task(project), owner.make_task(project, assignee_id=owner.member["id"])
+    paths, since = [f"/tasks/{one['id']}" for one in (task, given)], begun(owner)
+    for _ in range(3):
+        agent.data(agent.post(f"{paths[0]}/claim"))
+        agent.data(agent.patch(paths[0], {"status": "todo", "assignee_id": None}))
+    assert owner.read(paths[0])["tries"] == 3
+    assert done(undo(owner, since, by=agent)) == [("task", "updated", "tries")]
+    assert done(undo(owner, since, by=agent)) == []
+    for _ in range(2):  # to take a submission back is no try
+        since = begun(owner)
+        agent.data(agent.post(f"{paths[1]}/claim"))
+        agent.data(agent.patch(paths[1], {"status": "review"}))
+        assert done(undo(owner, since, by=agent)) == [("task", "updated", "status")]
+        assert owner.read(paths[1])["tries"] == 0
+    for path in paths:
+        agent.data(agent.post(f"{path}/claim"))
+
+
 def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, join, project):
     member, other, admin = join(), join(), join("admin")
     task = owner.make_task(project)
