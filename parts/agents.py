@@ -73,7 +73,7 @@ class Claims:
         """Unassign the tasks that the member still has, set them to `todo`, and yield each."""
         for row in rows:
             if row["assignee_id"] == member_id:
-                free = {"status": "todo", "assignee_id": None}
+                free = {"status": "todo", "assignee_id": None, "claimed_until": None}
                 task, changes = Task.edit(transaction, row["id"], free, None)
                 if not ApiKey.brakes.is_stuck(task):  # that is another notice
                     members = Task.notices.responsible(transaction, task)
@@ -87,9 +87,12 @@ class Claims:
 
 
 def end_claims() -> None:
-    """Give back the tasks whose claims have ended, in the name of the member who had the claim."""
+    """Give back the tasks whose claims have ended, in the name of the member who had the claim.
+
+    A claim that nobody has any more ends in the name of an owner.
+    """
     for member_id in {row["assignee_id"] for row in Claims.ended()}:
-        with write(Member.stored_row.one(id=member_id)) as transaction:
+        with write(Member.stored_row.one(id=member_id) or Member.active_owners.one()) as transaction:
             announce(transaction, Claims.end(transaction, member_id, Claims.ended()))
         deliver(transaction)
 

@@ -268,6 +268,8 @@ def _insert(transaction: Transaction, table: Any, row: Row) -> None:
     if table is Comment:
         row["search"] = database.fold(row["content"])
     if table is Task:
+        if row["claimed_until"] and not row["assignee_id"]:  # that claim ended with its member
+            row |= {"status": "todo", "claimed_until": None}
         row["labels"] = Task.all_labels.spelled(transaction, orjson.loads(row["labels"]))
         row |= Task.derived(row, ["title", "labels"])
         rank = row["rank"]

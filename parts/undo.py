@@ -241,9 +241,11 @@ class Undo:
 
     def store(self, table: Any, id: str, fields: Row) -> None:
         new = {**fields}
-        if (new.get("claimed_until") or "9") < now():
-            new["claimed_until"] = None
         if table is Task:
+            task = Task.stored(id) | fields
+            is_held = task["status"] == "in_progress" and task["assignee_id"]
+            if fields.get("claimed_until") and not (is_held and task["claimed_until"] > now()):
+                new["claimed_until"] = None
             announce(self.transaction, [Task.edit(self.transaction, id, new, None)])
         elif table is Comment:
             Comment.rewrite(self.transaction, Comment.shown(id), **new)

@@ -163,6 +163,19 @@ def test_the_claims_of_a_removed_member_end_at_once(owner, join, project):
     assert unread(ben) == ["claim_ended", "review"]
 
 
+def test_a_claim_without_a_member_ends_once_and_the_others_end_too(server, owner, join, project):
+    ana, tasks = join(), [owner.make_task(project) for _ in range(3)]
+    for task in tasks:
+        claim(ana, task, 5)
+    for task, status in zip(tasks, ("in_progress", "todo"), strict=False):
+        server.rows("UPDATE task SET status = ?, assignee_id = NULL WHERE id = ?", status, task["id"])
+    let_end(server, *tasks)
+    ended = [is_free(owner, task) for task in tasks]
+    assert [task["version"] for task in ended] == [3] * 3
+    server.sweep()
+    assert [is_free(owner, task) for task in tasks] == ended
+
+
 def test_claims_end_in_steps_of_100(database):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")

@@ -207,6 +207,25 @@ def test_agents_may_try_again_after_their_tries_are_undone(server, owner, projec
         agent.data(agent.post(f"{path}/claim"))
 
 
+def test_a_claim_whose_member_was_removed_meanwhile_does_not_come_back(owner, robot, join, project):
+    ana, (deleted, undone, again) = join(), (owner.make_task(project) for _ in range(3))
+    for task in (deleted, undone):
+        ana.data(ana.post(f"/tasks/{task['id']}/claim", {"minutes": 30}))
+    owner.delete(f"/tasks/{deleted['id']}")
+    since = begun(owner)
+    free = {"status": "todo", "assignee_id": None}
+    robot.patch(f"/tasks/{undone['id']}", free)
+    for minutes in (None, 30):  # the history does not show that the claim got an end
+        robot.data(robot.post(f"/tasks/{again['id']}/claim", {"minutes": minutes}))
+    robot.patch(f"/tasks/{again['id']}", free)
+    owner.data(owner.delete(f"/members/{ana.member['id']}"))
+    restore(owner, deleted)
+    undo(owner, since, by=robot)
+    shown = [owner.read(f"/tasks/{task['id']}") for task in (deleted, undone, again)]
+    claims = [(one["status"], one["assignee_id"], one["claimed_until"]) for one in shown]
+    assert claims == [("todo", None, None), ("in_progress", None, None), ("todo", None, None)]
+
+
 def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, join, project):
     member, other, admin = join(), join(), join("admin")
     task = owner.make_task(project)
