@@ -438,6 +438,10 @@ class Task(Entity):
         return [found[one] for one in references]
 
     @statement
+    def stored_rows(cls: Any):
+        return cls.select_stored().where(cls.id.in_(values_of("ids")))
+
+    @statement
     def by_external_id(cls: Any):
         return cls.select(cls.id).where(cls.external_id == placeholder("external_id"))
 

@@ -40,7 +40,14 @@ def edit_all(
     def edit(id: str) -> Changed | None:
         return None if id in deleted() else Task.edit(transaction, id, changes, expected.get(id))
 
-    return [changed for changed in _each(names, edit) if changed and changed[0]["id"] not in deleted()]
+    edited = [changed for changed in _each(names, edit) if changed]
+    # An edit may have changed earlier tasks, too: what blocks them, or their ranks.
+    created = [row for event, row in transaction.task_events if event == "task.created"]
+    ids = [row["id"] for row in (*created, *(task for task, _ in edited))]
+    present = {row["id"]: row for row in Task.stored_rows.all(ids=ids)}
+    for row in created:
+        row |= present[row["id"]]
+    return [(present[task["id"]], changes) for task, changes in edited if task["id"] in present]
 
 
 def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:

@@ -1,6 +1,7 @@
 """Deleted objects are kept for 30 days: list them, restore them, delete them for good."""
 
 import sqlite3
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +30,7 @@ from parts.blockers import Blocker
 from parts.order import Rank
 from sweeper import in_steps
 from times import first_id, now
-from webhooks import announce, emit
+from webhooks import announce, emit, events_of_steps
 from wire import operation
 
 
@@ -340,10 +341,11 @@ def list_deleted(limit: int, before: str | None = None) -> Row:
 def restore_deleted(transaction: Transaction, id: str) -> Row:
     """Restore what was deleted, with what was deleted with it. Repeat the call until `restored` is true."""
     kind = (Deleted.kept(id) or not_found(Deleted.NOUN))["kind"]
-    result = {"id": id, "kind": kind, "restored": Deleted.restore(transaction, id)}
-    earlier = kind == "task" and Task.by_number.value(number=Task.stored(id)["repeats"])
-    if earlier and Task.stored(earlier)["repeat"]:  # it was reopened, and has the rule again
-        announce(transaction, [Task.edit(transaction, id, {"repeat": None}, None)])
+    with events_of_steps() if kind == "task" else nullcontext():
+        result = {"id": id, "kind": kind, "restored": Deleted.restore(transaction, id)}
+        earlier = kind == "task" and Task.by_number.value(number=Task.stored(id)["repeats"])
+        if earlier and Task.stored(earlier)["repeat"]:  # it was reopened, and has the rule again
+            announce(transaction, [Task.edit(transaction, id, {"repeat": None}, None)])
     return result
 
 

@@ -21,7 +21,7 @@ from parts.deleted import TABLES, Deleted, Earlier
 from parts.feeds import ACTIVITY_FILTERS, HistoryQuery
 from strictjson import canonical
 from times import first_id, now
-from webhooks import announce, emit
+from webhooks import announce, emit, events_of_steps
 from wire import operation
 
 MOST = 1000  # changes that one call undoes,
@@ -362,7 +362,8 @@ def undo_activity(transaction: Transaction, since: str, dry_run: bool = False, *
         raise Invalid(("since", f"must be later: the period has over {MOST} changes"))
     whom = entries[0]["key_id" if "key" in filters else "actor_id"] if entries else ""
     undo = Undo(transaction, entries, whom)
-    undo.run()
+    with events_of_steps():
+        undo.run()
     result = {"changes": len(entries), "undone": undo.done, "left": undo.left, "note": SENT}
     if dry_run:
         # A savepoint would keep every page in memory. This writer is alone, because its operation is large.

@@ -43,6 +43,7 @@ from database import LOCK_SECONDS, PRAGMAS, Base, db
 from models import Task
 from settings import config_file, load_settings, resolve_webhooks
 from store import MIGRATIONS, prepare
+from strictjson import canonical
 
 parts()  # they declare tables, and servers are forks of this process
 
@@ -641,6 +642,25 @@ def last_event(server):
     """The event that was stored last, as a receiver would get it."""
     (row,) = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 1")
     return json.loads(row["body"])
+
+
+def check_new_events(server, client, projects, before):
+    """Check that the events after the event `before` show the projects' tasks as they are; return the tasks.
+
+    The bytes are compared, as a receiver that reads them with JavaScript would.
+    """
+    tasks = {}
+    for project in projects:
+        rows = client.read("/tasks", project_id=project["id"], limit=100)["tasks"]
+        tasks |= {task["id"]: task for task in rows}
+    seq = "(SELECT seq FROM event WHERE id = ?)"
+    events = server.rows(f"SELECT name, body FROM event WHERE seq > {seq} ORDER BY seq", before["id"])
+    for event in (event for event in events if event["name"] != "task.deleted"):
+        body = json.loads(event["body"])
+        assert body["data"]["task"] == tasks[body["data"]["task"]["id"]], event["name"]
+        assert canonical(body) == event["body"]
+    assert events
+    return tasks
 
 
 def settable_clock(folder):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from harness import NOBODY, at_once, fault, invoke, wait_until
+from harness import NOBODY, at_once, check_new_events, fault, invoke, last_event, wait_until
 from test_changes import Mirror, assert_equal
 from test_inbox import unread
 
@@ -275,6 +275,18 @@ def test_a_restored_task_gets_a_place_of_its_own(owner, project):
     by_hand = [row["id"] for row in owner.read("/tasks", project_id=project["id"], sort="rank")["tasks"]]
     assert by_hand.index(first["id"]) == by_hand.index(between["id"]) + 1
     assert by_hand.index(between["id"]) < by_hand.index(gone["id"]) < by_hand.index(last["id"])
+
+
+def test_a_restored_task_of_a_series_is_shown_in_events_without_its_rule(server, owner, project):
+    task = owner.make_task(project, due_date="2030-01-01", repeat="FREQ=WEEKLY")
+    owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+    number = owner.read(f"/tasks/{task['id']}")["next_number"]
+    following = owner.read(f"/tasks/{number}")
+    owner.data(owner.delete(f"/tasks/{following['id']}"))
+    assert owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "todo"}))["repeat"] == "FREQ=WEEKLY"
+    before = last_event(server)
+    restore(owner, following)
+    assert check_new_events(server, owner, [project], before)[following["id"]]["repeat"] is None
 
 
 def test_a_large_project_and_a_milestone_come_back_in_steps_that_are_whole(server, owner):

@@ -1,7 +1,7 @@
 """The same changes to several tasks, all or none: PATCH /tasks/batch."""
 
 import pytest
-from harness import NOBODY, add_copies, fault
+from harness import NOBODY, add_copies, check_new_events, fault, last_event
 
 NEEDS_SOCKET = False
 
@@ -29,6 +29,34 @@ def test_several_tasks_are_changed_alike_each_with_its_own_events(server, owner,
     assert sorted(found, key=lambda task: task["number"]) == changed
     events = server.rows("SELECT name FROM event WHERE seq > ? ORDER BY seq", before)
     assert [event["name"] for event in events] == ["task.updated", "task.completed"] * 2 + ["task.updated"]
+
+
+def test_responses_and_events_show_the_tasks_as_they_are_after_the_whole_batch(server, owner, project):
+    blocker = owner.make_task(project, title="Old")
+    tasks = [owner.make_task(project, blocked_by=[blocker["number"]]) for _ in range(2)]
+    numbers = [tasks[0]["number"], blocker["number"], tasks[1]["number"]]
+    for changes, blocking in (
+        ({"title": "New"}, ["New"]),
+        ({"status": "done"}, []),
+        ({"status": "todo", "title": "Newer"}, ["Newer"]),
+    ):
+        before = last_event(server)
+        shown = owner.data(change(owner, numbers, changes))["tasks"]
+        assert [[one["title"] for one in task["blocked_by"]] for task in shown] == [blocking, [], blocking]
+        now = check_new_events(server, owner, [project], before)
+        assert shown == [now[task["id"]] for task in shown]
+
+
+def test_a_batch_that_completes_tasks_which_repeat_shows_the_ranks_that_it_leaves(server, owner, project):
+    rule = {"due_date": "2030-01-01", "repeat": "FREQ=WEEKLY"}
+    tasks = [owner.make_task(project, **rule) for _ in range(2)]
+    # Between these ranks is none of 40 digits, so the tasks after the first one get shorter ranks.
+    rank = tasks[0]["rank"] + "0" * 29 + "1"
+    server.rows("UPDATE task SET rank = ? WHERE id = ?", rank, tasks[1]["id"])
+    before = last_event(server)
+    shown = owner.data(change(owner, [task["id"] for task in tasks[::-1]], {"status": "done"}))["tasks"]
+    now = check_new_events(server, owner, [project], before)
+    assert shown == [now[task["id"]] for task in shown]
 
 
 def test_none_is_changed_where_one_cannot_be(owner, project, tasks, milestone):

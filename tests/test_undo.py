@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from harness import fault, hook, wait_past
+from harness import check_new_events, fault, hook, last_event, wait_past
 from test_changes import Mirror, assert_equal
 from test_deleted import attach, fails_midway, listed, restore, whole
 from test_keys import make_key
@@ -497,6 +497,32 @@ def test_receivers_and_followers_agree_after_an_undo(launch_here):
     assert ("comment", comment["id"]) in mirror.follow()
     new = [event["event"] for event in owner.read("/events", limit=100)["events"][len(seen) :]]
     assert sorted(new) == ["task.created", "task.deleted", "task.updated"]
+
+
+def test_events_show_the_tasks_as_they_are_after_the_whole_undo(server, owner, robot, project, monkeypatch):
+    monkeypatch.setattr("parts.deleted.STEP", 2)
+    pairs = [owner.make_task(project, title="Old", metadata={'ü"\n': 1e21, "7": -0.0}) for _ in range(8)]
+    for blocked, blocker in (pairs[:2], pairs[3:1:-1], pairs[5:3:-1]):
+        owner.patch(f"/tasks/{blocked['id']}/details", {"blocked_by": [blocker["id"]]})
+    other = owner.make_project()
+    parted = [owner.make_task(other, title="Part") for _ in range(5)]
+    owner.patch(f"/tasks/{parted[4]['id']}/details", {"blocked_by": [parted[0]["id"]]})
+    rule = {"due_date": "2030-01-01", "repeat": "FREQ=WEEKLY"}
+    series = owner.make_task(project, **rule)
+    since = begun(owner)
+    for task in pairs[:4]:
+        robot.patch(f"/tasks/{task['id']}", {"status": "done", "title": "New", "metadata": {}})
+    for task in pairs[4:6]:
+        robot.delete(f"/tasks/{task['id']}")
+    robot.post(f"/tasks/{series['id']}/complete")
+    robot.delete(f"/projects/{other['id']}?force=true")
+    before = last_event(server)
+    undo(owner, since, by=robot, dry_run=True)
+    assert last_event(server) == before
+    assert undo(owner, since, by=robot)["left"] == []
+    now = check_new_events(server, owner, [project, other], before)
+    assert [len(now[task["id"]]["blocked_by"]) for task in pairs] == [1, 0, 0, 1, 0, 1, 0, 0]
+    assert [len(now[task["id"]]["blocked_by"]) for task in parted] == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.long
