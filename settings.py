@@ -5,16 +5,19 @@ import errno
 import json
 import os
 import re
+import selectors
 import signal
 import stat
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -608,11 +611,32 @@ def _check_program(command: Path) -> None:
 def _run(command: list[str], environment: dict[str, str], request: bytes) -> bytes:
     """Return the output of a program for this input. Raises `Unresolved` if the program fails."""
     program = Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
-        command, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+        command, 0, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
     )
-    with program:
+    stdin, stdout = cast(FileIO, program.stdin), cast(FileIO, program.stdout)  # without buffers
+    output, ends_at = b"", time.monotonic() + EXEC_SECONDS
+    with program, selectors.DefaultSelector() as pipes:
         try:
-            output, _ = program.communicate(request, EXEC_SECONDS)
+            os.set_blocking(stdin.fileno(), False)  # the program may read nothing
+            pipes.register(stdin, selectors.EVENT_WRITE)
+            pipes.register(stdout, selectors.EVENT_READ)
+            while len(output) <= SECRET_BYTES:  # `communicate` would keep an output of any size in memory
+                ready = {key.fileobj for key, _ in pipes.select(max(ends_at - time.monotonic(), 0))}
+                if not ready:
+                    raise TimeoutExpired(command, EXEC_SECONDS)
+                if stdin in ready:
+                    try:
+                        request = request[stdin.write(request) or 0 :]
+                    except BrokenPipeError:
+                        request = b""
+                    if not request:
+                        pipes.unregister(stdin)
+                        stdin.close()
+                if stdout in ready:
+                    output += (chunk := stdout.read(65536))
+                    if not chunk:
+                        program.wait(max(ends_at - time.monotonic(), 0))
+                        break
         except TimeoutExpired as error:  # also if a child of the program keeps its output open
             raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s") from error
         finally:

@@ -122,6 +122,7 @@ def test_a_program_that_misbehaves_gives_no_secret(program):
         ('print(\'{"protocolVersion": 1, "values": {}}\')', "does not return this secret"),
         ('print(\'{"protocolVersion": 1, "values": {"id": 5}}\')', "not valid text"),
         ("sys.stdout.write('x' * 2_000_000)", "more than 1 MiB"),
+        ("os.write(1, b'x' * 2_000_000); os.kill(os.getpid(), 19)", "more than 1 MiB"),  # and does not end
     ):
         fails(ask("exec", "id", {"command": program(body)}), "exec:vault:id", words)
 
