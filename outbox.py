@@ -246,8 +246,10 @@ class Webhook(Entity):
         until, latest_due = result.wait(stored["failures"], schedule), now(longest_wait(schedule))
         fields = dict(cls.HEALTHY)
         if not result.delivered:
-            since = stored["first_failure_at"] or transaction.at
-            fields |= {"first_failure_at": since, "misses": stored["misses"] + 1, "last_error": result.error}
+            since, misses = stored["first_failure_at"], stored["misses"]
+            if not since or stored["updated_at"] < now(-longest_wait(schedule)):
+                since, misses = transaction.at, 0  # nothing was sent for days, and so nothing failed
+            fields |= {"first_failure_at": since, "misses": misses + 1, "last_error": result.error}
         if result.receiver_failed:
             if stored["open_until"] and now() < stored["open_until"] <= latest_due:
                 return stored["open_until"]  # it stays, unless the clock was set back
@@ -262,9 +264,11 @@ class Webhook(Entity):
     def disable_if_lost(cls, transaction: Transaction, id: str, status: int | None) -> str | None:
         """Disable the webhook after 410, or after days of failures only; return the reason, or None."""
         stored, reason = cls.stored(id), None
+        # Refusals before an outage do not count, as they may concern single events.
+        count = stored["failures"] or stored["misses"]
         if status == 410:
             reason = "it answered 410 Gone"
-        elif stored["misses"] >= DISABLE_MISSES and stored["first_failure_at"] < now(-DISABLE_AFTER):
+        elif count >= DISABLE_MISSES and stored["first_failure_at"] < now(-DISABLE_AFTER):
             reason = f"nothing but failures since {stored['first_failure_at']}"
         if not reason or stored["state"] == "disabled":  # by an earlier result of the same batch
             return None

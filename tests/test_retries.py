@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from harness import PATIENCE, fault, hook, invoke, leave_waiting, wait_until
+from harness import PATIENCE, PATIENT, fault, hook, invoke, leave_waiting, wait_until
 from standardwebhooks.webhooks import Webhook
 
 from times import now
@@ -207,6 +207,24 @@ def test_five_days_and_twelve_attempts_of_nothing_but_failures_disable_a_webhook
     statuses = Counter((delivery["webhook"], delivery["status"]) for delivery in deliveries(owner))
     waiting = {("503", "waiting"): 2, ("down", "waiting"): 2, ("422", "waiting"): 1}
     assert statuses == waiting | {("422", "refused"): 1}
+
+
+def test_what_failed_before_an_outage_does_not_let_it_disable_a_webhook(launch_here, receiver):
+    """Neither failures before days without an event, or of sleep, nor refusals of single events."""
+    server = launch_here(hooks=[hook(receiver)], **PATIENT)
+    owner = server.client()
+    receiver.answers = [422, 503, 503]
+    owner.make_task(owner.make_project())
+    long_ago = "2020-01-01T00:00:00.000Z"
+    failed = "UPDATE webhook SET misses = 11, failures = 0, open_until = NULL, first_failure_at = ?"
+    id = webhooks(owner)["receiver"]["id"]
+    for updated_at, misses in ((now(), 12), (long_ago, 1)):
+        server.rows(f"{failed}, updated_at = ?", long_ago, updated_at)
+        owner.post(f"/webhooks/{id}/test")
+        webhook = webhooks(owner)["receiver"]
+        assert (webhook["state"], webhook["last_error"]) == ("active", "answered 503")
+        assert server.rows("SELECT misses, failures FROM webhook") == [{"misses": misses, "failures": 1}]
+    assert webhook["first_failure_at"] > long_ago
 
 
 def test_a_lease_and_a_date_of_a_clock_that_was_set_back_do_not_delay(retried):
