@@ -201,7 +201,10 @@ class Webhook(Entity):
                 continue
             if differences(row, fields):
                 cls.set_columns(row["id"], **fields, updated_at=transaction.at)
-            if row["reason"] == cls.UNCONFIGURED:
+            has_moved = row["url"] != fields["url"] and row["state"] == "active"
+            if has_moved:  # what the old address refused or did not accept is sent to the new one, in order
+                cls.suspend.run(webhook_id=row["id"])
+            if has_moved or row["reason"] == cls.UNCONFIGURED:
                 cls.enable(transaction, row["id"])
         removed = [row for row in others.values() if row["reason"] != cls.UNCONFIGURED]
         for row in removed:

@@ -274,6 +274,19 @@ def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(
     assert {receiver.next().event["event"] for receiver in (down, gone)} == {"task.created"}
 
 
+def test_a_new_url_gets_at_once_what_the_old_one_has_failed_to_accept(launch, new_receiver):
+    old, new = new_receiver().up(), new_receiver().up()
+    server = launch(hooks=[hook(old)], **PATIENT)
+    project = server.client().make_project()
+    old.answers = [404, 503]
+    for title in "ABC":
+        server.client().make_task(project, title=title)
+    assert titles(old.all_here()) == ["A", "B"]
+    server.stop()
+    launch(hooks=[hook(new)], folder=server.folder, **PATIENT)
+    assert titles(new.next() for _ in "ABC") == ["A", "B", "C"]
+
+
 def test_another_worker_takes_over_the_sweeper_of_a_killed_one(launch, new_receiver):
     receiver = new_receiver()
     # A lease that the kill leaves is as short as the timeout. The graceful timeout is short too: gunicorn's
