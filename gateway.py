@@ -405,6 +405,11 @@ class ActionFields(CamelCase):
 
     error_messages = {"unknown": "Unrecognized key"}
 
+    def handle_error(self, error: ValidationError, data: Any, **_: Any) -> None:
+        """Order the problems by field, then unknown keys as in the body; marshmallow has a set of these."""
+        names = dict.fromkeys([*(field.data_key for field in self.fields.values()), *data])
+        error.messages = {name: error.messages_dict[name] for name in names if name in error.messages_dict}
+
 
 class RunTask(ActionFields):
     flow_id = NonEmpty(required=True)
@@ -423,10 +428,10 @@ class RunTask(ActionFields):
     last_event_at = schemas.JSONInteger(0, strictjson.MAX_SAFE_INTEGER)
     progress_summary = NonEmpty(allow_none=True)
 
-    @validates_schema
-    def _progress_means_running(self, data: dict, **_: Any) -> None:
-        progress = {"started_at", "last_event_at", "progress_summary"} & data.keys()
-        if progress and data.get("status") != "running":
+    @validates_schema(skip_on_field_errors=False, pass_original=True)
+    def _progress_means_running(self, data: Row, body: Row, **_: Any) -> None:
+        progress = {"startedAt", "lastEventAt", "progressSummary"} & body.keys()  # even null
+        if progress and body.get("status") != "running":
             problem = "status must be running when startedAt, lastEventAt, or progressSummary is provided"
             raise ValidationError(problem, "status")
 

@@ -246,10 +246,6 @@ def test_a_task_has_what_it_was_given_and_defaults(call):
 
 
 def test_a_task_that_cannot_be_made_says_why(call):
-    for progress in ({"startedAt": 5}, {"lastEventAt": 5}, {"progressSummary": "half"}):
-        body = call.rejected(400, "invalid_request", "run_task", flowId="f", **BUILD, **progress)
-        said = "status must be running when startedAt, lastEventAt, or progressSummary is provided"
-        assert body["error"] == f"status: {said}"
     reason = "childSessionKey must be a descendant of the route's session tree"
     for key in ("agent:main:mainx", "agent:main:main", "agent:other:x"):
         task = {"flowId": call.flow()["flowId"], "childSessionKey": key}
@@ -352,6 +348,7 @@ VALID = {
     "run_task": {"flowId": "f", "runtime": "acp", "task": "t"},
     **dict.fromkeys(MUTATIONS, {"flowId": "f", "expectedRevision": 0}),
 }
+PROGRESS = ["startedAt", "lastEventAt", "progressSummary"]
 CHILD = ["task", "sourceId", "childSessionKey", "parentTaskId", "agentId", "runId", "label"]
 STRINGS = [("create_flow", "goal"), ("create_flow", "controllerId"), ("resolve_flow", "token")]
 STRINGS += [(action, "flowId") for action in VALID if "flowId" in VALID[action]]
@@ -366,7 +363,7 @@ WRONG = [
     *[("resume_flow", "status", "waiting"), ("set_waiting", "blockedTaskId", "")],
     *[("run_task", "runtime", "cli"), ("run_task", "status", "waiting"), ("run_task", "startedAt", -1)],
     *[("run_task", "preferMetadata", "yes"), ("run_task", "preferMetadata", 1)],
-    ("run_task", "progressSummary", ""),
+    *[("run_task", "progressSummary", ""), ("run_task", "startedAt", None)],
 ]
 
 
@@ -378,11 +375,57 @@ def test_an_unknown_key_is_refused_and_a_missing_field_or_wrong_value_named(call
             fields = {name: value for name, value in valid.items() if name != field}
             assert call.rejected(400, "invalid_request", action, **fields)["error"] == f"{field}: is required"
     for action, field, value in WRONG:
-        body = call.rejected(400, "invalid_request", action, **VALID[action] | {field: value})
+        more = {"status": "running"} if field in PROGRESS else {}  # or that is the first problem
+        body = call.rejected(400, "invalid_request", action, **VALID[action] | more | {field: value})
         assert body["error"].startswith(f"{field}: "), (action, field, value)
     for action in (None, 5, "", "CREATE_FLOW", "create_flow ", [], "delete_flow"):
         body = call.rejected(400, "invalid_request", action)
         assert body["error"].startswith("action: must be one of create_flow, ")
+
+
+CHANGE = ["flowId", "expectedRevision"]
+BLOCKED = ["blockedTaskId", "blockedSummary"]
+IN_ORDER = {  # as in the contract
+    "create_flow": ["goal", "controllerId", "status", "notifyPolicy", "currentStep", "stateJson", "waitJson"],
+    **dict.fromkeys(["get_flow", "get_task_summary", "cancel_flow"], ["flowId"]),
+    **dict.fromkeys(["list_flows", "find_latest_flow"], []),
+    "resolve_flow": ["token"],
+    "set_waiting": [*CHANGE, "currentStep", "stateJson", "waitJson", *BLOCKED],
+    "resume_flow": [*CHANGE, "status", "currentStep", "stateJson"],
+    "finish_flow": [*CHANGE, "stateJson"],
+    "fail_flow": [*CHANGE, "stateJson", *BLOCKED],
+    "request_cancel": CHANGE,
+    "run_task": ["flowId", "runtime", *CHILD, "preferMetadata", "notifyPolicy", "status", *PROGRESS],
+}
+
+
+def test_the_first_problem_is_reported_in_the_order_of_the_contract_and_unknown_keys_last(call):
+    for action, names in IN_ORDER.items():
+        unknown = ["zoo", "foo", "bar"]
+        fields = dict.fromkeys(unknown + names[::-1], "\0")
+        for name in names:
+            error = call.rejected(400, "invalid_request", action, **fields)["error"]
+            assert error.startswith(f"{name}: "), (action, error)
+            right = VALID[action] | {"status": "running"}
+            fields |= {name: right[name]} if name in right else {}
+            if name not in right:
+                del fields[name]
+        for name in unknown:
+            error = call.rejected(400, "invalid_request", action, **fields)["error"]
+            assert error == f'Unrecognized key: "{name}"'
+            del fields[name]
+
+
+RUNS = "status: status must be running when startedAt, lastEventAt, or progressSummary is provided"
+
+
+def test_progress_of_a_task_that_does_not_run_is_refused_even_as_null_or_beside_other_problems(call):
+    for name in PROGRESS:
+        for value in (None, -1, 5, "text"):
+            for more in ({}, {"status": "queued"}, {"status": None}, {"foo": 1}):
+                fields = VALID["run_task"] | {name: value} | more
+                error = call.rejected(400, "invalid_request", "run_task", **fields)["error"]
+                assert error == ("status: must not be null" if more == {"status": None} else RUNS)
 
 
 def nested(levels):
