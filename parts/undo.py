@@ -246,6 +246,9 @@ class Undo:
             is_held = task["status"] == "in_progress" and task["assignee_id"]
             if fields.get("claimed_until") and not (is_held and task["claimed_until"] > now()):
                 new["claimed_until"] = None
+            asked = fields.get("question_id")
+            if asked and (task["status"] == "done" or not Comment.stored_row.one(id=asked)):
+                raise Invalid(("question_id", "the question was deleted, or the task is done"))
             announce(self.transaction, [Task.edit(self.transaction, id, new, None)])
         elif table is Comment:
             Comment.rewrite(self.transaction, Comment.shown(id), **new)

@@ -226,6 +226,37 @@ def test_a_claim_whose_member_was_removed_meanwhile_does_not_come_back(owner, ro
     assert claims == [("todo", None, None), ("in_progress", None, None), ("todo", None, None)]
 
 
+@pytest.mark.parametrize("end", ["deletion", "completion", "both"])
+def test_a_question_that_is_deleted_or_over_does_not_come_back(owner, robot, join, project, end):
+    ada = join()
+    task = ada.make_task(project)
+    path = f"/tasks/{task['id']}"
+    asked = ada.make(f"{path}/comments", {"content": "Which colour?", "question": True})
+    since = begun(owner)
+    if end == "both":
+        robot.post(f"{path}/complete")
+    else:
+        robot.make(f"{path}/comments", {"content": "Blue."})
+    if end == "completion":
+        ada.post(f"{path}/complete")
+    else:
+        ada.delete(f"{path}/comments/{asked['id']}")
+    left = ("task", "question_id", "the question was deleted, or the task is done")
+    assert reasons(undo(owner, since, by=robot)) == [left]
+    shown = owner.read(path)
+    assert (shown["status"], shown["question_id"]) == ("done" if end == "completion" else "todo", None)
+    ada.make(f"{path}/comments", {"content": "Hello?"})
+
+
+def test_a_question_comes_back_with_the_task_that_was_completed(owner, robot, join, project):
+    task = join().make_task(project)
+    asked = owner.make(f"/tasks/{task['id']}/comments", {"content": "Which colour?", "question": True})
+    since = begun(owner)
+    robot.post(f"/tasks/{task['id']}/complete")
+    assert reasons(undo(owner, since, by=robot)) == []
+    assert owner.read(f"/tasks/{task['id']}")["question_id"] == asked["id"]
+
+
 def test_everybody_undoes_their_own_changes_and_admins_those_of_others(owner, join, project):
     member, other, admin = join(), join(), join("admin")
     task = owner.make_task(project)
