@@ -343,10 +343,18 @@ def restore_deleted(transaction: Transaction, id: str) -> Row:
     kind = (Deleted.kept(id) or not_found(Deleted.NOUN))["kind"]
     with events_of_steps() if kind == "task" else nullcontext():
         result = {"id": id, "kind": kind, "restored": Deleted.restore(transaction, id)}
-        earlier = kind == "task" and Task.by_number.value(number=Task.stored(id)["repeats"])
-        if earlier and Task.stored(earlier)["repeat"]:  # it was reopened, and has the rule again
-            announce(transaction, [Task.edit(transaction, id, {"repeat": None}, None)])
+        if kind == "task":
+            keep_one_rule(transaction, id)
     return result
+
+
+def keep_one_rule(transaction: Transaction, id: str) -> None:
+    """Take the rule from a restored task if the task before it has a rule or is followed by another task."""
+    task = Task.stored(id)
+    earlier = task["repeat"] and Task.by_number.value(number=task["repeats"])
+    before = earlier and Task.shown(earlier)
+    if before and (before["repeat"] or before["next_number"] != task["number"]):
+        announce(transaction, [Task.edit(transaction, id, {"repeat": None}, None)])
 
 
 @api.delete("/deleted/<id>")

@@ -17,7 +17,7 @@ from members import ADMINS, Activity, ApiKey, Member, Transaction
 from models import Attachment, Comment, Meeting, Milestone, Project, Task, values_of
 from parts import attachments, resources
 from parts.blockers import Blocker
-from parts.deleted import TABLES, Deleted, Earlier
+from parts.deleted import TABLES, Deleted, Earlier, keep_one_rule
 from parts.feeds import ACTIVITY_FILTERS, HistoryQuery
 from strictjson import canonical
 from times import first_id, now
@@ -91,7 +91,8 @@ class Undo:
             if key and not key["revoked_at"]:
                 reason = f"made the key {key['name']} ({key['prefix']}…): revoke it, if nobody needs it"
             self.leave(entry, reason, entry["changes"])
-        for step, groups in ((self.restore, objects), (self.set_back, objects), (self.remove, last)):
+        steps = (self.restore, objects), (self.set_back, objects), (self.remove, last)
+        for step, groups in (*steps, (self.keep_one_rule, objects)):
             for entries in groups:
                 table, id = TABLES.get(entries[0]["entity"]), entries[0]["entity_id"]
                 if table and (error := self.attempt(partial(step, table, id, entries))):
@@ -166,11 +167,25 @@ class Undo:
 
     def set_back(self, table: Any, id: str, entries: list[Row]) -> None:
         """Set fields back that still have the values that they were given."""
-        row, fields, rule = table.stored_row.one(id=id), Row(), None
+        row = table.stored_row.one(id=id)
         if is_made(entries) or not row and entries[0]["action"] == "deleted":
             return
         if not row:
             raise Conflict(self.since(entries[0], "deleted") or "deleted since")
+        fields = self.earlier(table, row, entries)
+        rule = fields.pop("repeat", None) if table is Task and not row["repeat"] else None
+        if rule and not self.remove_next(id, entries):
+            rule = None
+        self.edit(table, id, entries[0], fields)
+        if rule and Task.stored(id)["repeat"] != rule:  # to reopen the task does not always give it back
+            self.edit(table, id, entries[0], {"repeat": rule})
+        for entry in (entry for entry in entries if "attachment_id" in entry["changes"]):
+            if error := self.attempt(partial(self.set_file_back, entry, *entry["changes"]["attachment_id"])):
+                self.leave(entry, str(error), ["attachments"])
+
+    def earlier(self, table: Any, row: Row, entries: list[Row]) -> Row:
+        """Return the earlier values of the fields that these changes have changed, unless they are left."""
+        fields = Row()
         for name in dict.fromkeys(name for entry in entries for name in entry["changes"]):
             if name in table._meta.columns or name in SETS:
                 changed = [entry for entry in entries if name in entry["changes"]]
@@ -186,18 +201,25 @@ class Undo:
                     fields["tries"] = 0  # as after any change by a person
         if table is Task and (row | fields)["status"] == "done" and (at := earlier_completion(row, entries)):
             fields["completed_at"] = at
-        if table is Task and row["status"] == "done" and fields.get("status", "done") != "done":
-            rule = fields.pop("repeat", None)  # it comes back with the status, unless the next task stays
-            number = Task.shown(id)["next_number"]
-            made = self.entries.get(Task.id_of(number), []) if number else []
-            if made and is_made(made) and not self.since(made[-1], "changed", within=True):
-                self.remove(Task, made[0]["entity_id"], made)
-        self.edit(table, id, entries[0], fields)
-        if rule and Task.stored(id)["repeat"] not in (None, rule):
-            self.edit(table, id, entries[0], {"repeat": rule})
-        for entry in (entry for entry in entries if "attachment_id" in entry["changes"]):
-            if error := self.attempt(partial(self.set_file_back, entry, *entry["changes"]["attachment_id"])):
-                self.leave(entry, str(error), ["attachments"])
+        return fields
+
+    def remove_next(self, id: str, entries: list[Row]) -> bool:
+        """Remove the new tasks that follow a task in its series; return whether none of them is left.
+
+        A task that is older than the change of the rule in `entries` followed an earlier completion.
+        """
+        new, following = list[str](), next_of(id)
+        while following not in new and is_made(self.entries.get(following, [])):
+            new.append(following)
+            following = next_of(following)
+        if any(self.attempt(partial(self.remove, Task, one, self.entries[one])) for one in reversed(new)):
+            return False
+        return next_of(id) < min(entry["id"] for entry in entries if "repeat" in entry["changes"])
+
+    def keep_one_rule(self, table: Any, id: str, entries: list[Row]) -> None:
+        """Take the rule from a task that was restored into a series that goes on elsewhere."""
+        if table is Task and entries[0]["action"] == "deleted" and Task.stored_row.one(id=id):
+            keep_one_rule(self.transaction, id)
 
     def fold(self, table: Any, name: str, present: str, entries: list[Row]) -> tuple[str, str]:
         """Return the value, as JSON, that a field gets if these changes are undone, or why it is left."""
@@ -312,6 +334,11 @@ def earlier_completion(task: Row, entries: list[Row]) -> str | None:
         if value == (given if new == "done" else None):
             value = COMPLETED.value(id=task["id"], before=entry["id"]) if old == "done" else None
     return value if value != task["completed_at"] else None
+
+
+def next_of(id: str) -> str:
+    """Return the id of the task that follows in a task's series; empty if none does."""
+    return Task.by_number.value(number=Task.shown(id)["next_number"]) or ""
 
 
 def is_made(entries: list[Row]) -> bool:

@@ -272,6 +272,17 @@ def test_a_reopened_task_takes_back_what_followed_it_unless_somebody_has_touched
     assert len(following(owner, task)) == 1
 
 
+def test_a_task_comes_back_without_the_rule_if_another_one_follows_by_now(owner, project):
+    task = made(owner, project)
+    complete(owner, task)
+    (gone,) = following(owner, task)
+    change(owner, task, status="todo")
+    complete(owner, task)
+    (new,) = following(owner, task)
+    owner.data(owner.post(f"/deleted/{gone['id']}/restore"))
+    assert [stored(owner, one["id"])["repeat"] for one in (task, gone, new)] == [None, None, WEEKLY]
+
+
 def test_the_tasks_of_a_removed_member_repeat(owner, join, project):
     creator = join()
     task = made(creator, project)

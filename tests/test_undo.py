@@ -434,6 +434,85 @@ def test_a_completed_task_has_its_earlier_time_again(owner, robot, join, project
     assert [owner.read(path)["completed_at"] for path in paths] == [*completed[:2], later]
 
 
+def complete_all(client, task, many):
+    """Complete a task and the ones that follow it; return the path of the last."""
+    path = f"/tasks/{task['id']}"
+    for _ in range(many):
+        client.data(client.post(f"{path}/complete"))
+        path = f"/tasks/{client.read(path)['next_number']}"
+    return path
+
+
+def complete_and_lower(robot, ada, task):
+    robot.patch(f"/tasks/{task['id']}/details", {"priority": "low"})
+    waiting = [int(complete_all(robot, task, 1).rpartition("/")[2])]
+    ada.make_task(ada.make_project(), blocked_by=waiting)
+
+
+def complete_and_reopen(robot, ada, task):
+    ada.make(f"{complete_all(robot, task, 1)}/comments", {"content": "Mine."})
+    robot.patch(f"/tasks/{task['id']}", {"status": "todo"})
+
+
+def delete_next_of_reopened(robot, ada, task):
+    following = complete_all(ada, task, 1)
+    since = begun(ada)
+    robot.delete(following)
+    ada.patch(f"/tasks/{task['id']}", {"status": "todo"})
+    return since
+
+
+def complete_after_an_older_series(robot, ada, task):
+    ada.patch(complete_all(ada, task, 1), {"title": "Mine"})
+    ada.patch(f"/tasks/{task['id']}", {"status": "todo"})
+    ada.patch(f"/tasks/{task['id']}/details", {"repeat": "FREQ=DAILY"})
+    since = begun(ada)
+    complete_all(robot, task, 1)
+    return since
+
+
+def complete_again(robot, ada, task):
+    complete_all(robot, task, 1)
+    ada.patch(f"/tasks/{task['id']}", {"status": "todo"})
+    ada.patch(complete_all(ada, task, 1), {"title": "Mine"})
+
+
+def complete_chain(robot, ada, task):
+    complete_all(robot, task, 3)
+
+
+def complete_chain_to_mine(robot, ada, task):
+    ada.patch(complete_all(robot, task, 2), {"title": "Mine"})
+
+
+def remove_rule_and_complete(robot, ada, task):
+    robot.patch(f"/tasks/{task['id']}/details", {"repeat": None})
+    robot.post(f"/tasks/{task['id']}/complete")
+
+
+RUNS = {  # the rules of the series after the undo of what the robot did
+    complete_chain: ["WEEKLY"],
+    complete_chain_to_mine: [None, "WEEKLY"],
+    complete_and_lower: [None, "WEEKLY"],
+    complete_and_reopen: [None, "WEEKLY"],
+    delete_next_of_reopened: ["WEEKLY", None],
+    remove_rule_and_complete: ["WEEKLY"],
+    complete_after_an_older_series: ["DAILY", "WEEKLY"],
+    complete_again: [None, "WEEKLY"],
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_series_has_its_rule_once_after_an_undo(owner, robot, join, project, run):
+    task, ada = owner.make_task(project, due_date="2030-01-01", repeat="FREQ=WEEKLY"), join()
+    since = begun(owner)
+    undo(owner, run(robot, ada, task) or since, by=robot)
+    found = owner.read("/tasks", project_id=project["id"], sort="created_at")["tasks"]
+    rules = [("todo", rule and f"FREQ={rule}") for rule in RUNS[run]]
+    assert [(one["status"], one["repeat"]) for one in found] == rules
+    assert found[0]["priority"] == "medium"
+
+
 def test_keys_and_members_that_the_run_made_stay_and_are_named_first(owner, robot, join, project):
     member = join()
     owner.make_task(project)
