@@ -17,6 +17,9 @@ MAX_DEPTH = 32  # levels of free-form JSON
 MAX_NESTING = 2 * MAX_DEPTH  # levels of a body, whose own lists and objects may be around free-form JSON
 TOO_DEEP = f"must not be nested deeper than {MAX_DEPTH} levels"
 MAX_MEMBERS = 100  # members of a body's object; no schema has nearly as many fields
+# The characters that JavaScript's `trim` removes: tabs, the ends of lines, Unicode's spaces (Zs) and the BOM.
+BLANKS = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+BLANKS += "\u2028\u2029\u202f\u205f\u3000\ufeff"
 MAX_SAFE_INTEGER = 2**53 - 1  # a double, and so JavaScript, can hold every integer up to here
 
 
@@ -83,11 +86,11 @@ def problems_in(body: dict[str, Any]) -> dict[str, list[str]]:
 def load_lenient_json(raw: bytes) -> Any:
     """Return the JSON value in the body, as the gateway reads it; an action's schema checks it.
 
-    The last value of a repeated key counts, and bytes that are not UTF-8 are replaced. Raises `BadBody`, and
-    `ValidationError` for nesting that Python cannot read.
+    The last value of a repeated key counts, bytes that are not UTF-8 are replaced, and `BLANKS` around the
+    value are dropped. Raises `BadBody`, and `ValidationError` for nesting that Python cannot read.
     """
     try:
-        text = raw.decode("utf-8-sig", "replace")
+        text = raw.decode("utf-8", "replace").strip(BLANKS)
         return json.loads(text, parse_constant=_no_constant, parse_int=_javascript_integer)
     except RecursionError as error:
         raise ValidationError({"body": [TOO_DEEP]}) from error

@@ -28,6 +28,11 @@ LIMITS = "[plugins.entries.webhooks.config.limits]\nrequests = 100000\nbodySecon
 PATH = "/plugins/webhooks/zapier"
 SECRET = "heslo-č".encode()
 LIST = b'{"action":"list_flows"}'
+# As for JavaScript's `trim`, which takes U+0085, the control characters and U+200B for text.
+BLANKS = [
+    text.encode() for text in ("\ufeff \n", "\n\ufeff", "\ufeff\ufeff", *"\t\v\f\r \u00a0\u2003\u2028\u3000")
+]
+NO_BLANKS = [text.encode() for text in "\u0085\u001c\u200b\0"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +69,7 @@ def test_a_call_is_answered_in_each_way_to_write_it(server):
         {"Authorization": "Basic x", "x-agent-webhook-secret": SECRET},
         # Its secret ends in the byte A0, which latin-1 takes for a blank.
         {"path": "/plugins/webhooks/grave", "secret": "heslo-à".encode()},
-        {"body": b"\xef\xbb\xbf \n" + LIST + b"\n"},
+        *({"body": start + LIST + end} for start in BLANKS for end in (b"", start, *BLANKS[:2])),
     ):
         assert send(server, **sent).status_code == 200, sent
     repeated = b'{"action":"x","action":"create_flow","goal":"\xff"}'  # twice one member, and no UTF-8
@@ -79,7 +84,17 @@ def test_only_post_of_json_is_taken_and_any_other_path_is_the_applications_plain
     for kind in ("text/plain", "", "application/x-www-form-urlencoded", "application/jsonx"):
         answer = send(server, **{"Content-Type": kind})
         refused(answer, 415, "unsupported_media_type", "Unsupported Media Type")
-    for body in (b"", b" ", b"{", b"{} {}", b"{'a':1}", b'{"a":1,}', b'{"a":NaN}', b"//\n{}"):
+    for body in (
+        b"",
+        b" ",
+        b"{",
+        b"{} {}",
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":NaN}',
+        b"//\n{}",
+        *[text + LIST for text in NO_BLANKS],
+    ):
         refused(send(server, body=body), 400, "invalid_json", "invalid request body")
     others = ("/plugins/webhooks", "/plugins/webhooks/Zapier", "/plugins/webhooks/off", "/hooks/%C3%B6dd")
     for path in (PATH + "//", PATH + "/x", "/" + PATH, *others):
