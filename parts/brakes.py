@@ -62,15 +62,16 @@ class Brakes:
         """Return the column `tries` of a task, if these changes change it.
 
         A try is what an agent began and then gave back, lost with the end of its claim, or submitted and got
-        back. The sweeper, which ends claims, acts without a key. With any other change a person has helped,
-        and agents may try again. Raises `Forbidden` for an agent that begins or submits a stuck task.
+        back. The sweeper, which ends claims, acts without a key. A person who imports does so too, but
+        notifies nobody. With any other change a person has helped, and agents may try again. Raises
+        `Forbidden` for an agent that begins or submits a stuck task.
         """
         (old, status), tries = changes.get("status", (None, None)), stored["tries"]
         is_agent = transaction.actor.get("scope") == "agent"
         if is_agent and tries >= MAX_TRIES and old == "todo":
             stuck = f"agents have tried #{stored['number']} {tries} times without a result"
             raise Forbidden(f"{stuck}; a person changes or reassigns it first")
-        is_person = not is_agent and transaction.has_key
+        is_person = not is_agent and (transaction.has_key or not transaction.notifies)
         is_sent_back = old == "review" and status != "done" and "assignee_id" not in changes
         is_sent_back = is_sent_back and not transaction.undoes
         ends_try = is_sent_back if is_person else status == "todo"

@@ -1,5 +1,6 @@
 """The brakes on agents: a task on which they get no further, and the stop of all of them."""
 
+import json
 from time import monotonic
 
 import pytest
@@ -108,6 +109,21 @@ def test_a_person_lets_agents_try_again(server, bot, owner, task, way):
     assert (tries(owner, task), "stuck" in unread(owner)) == (0, False)
     if way in ("edit", "reassign", "answer"):
         assert use(bot, "claim_task", task_id=task["number"])["status"] == "in_progress"
+
+
+def test_a_person_s_import_lets_agents_try_again_and_ends_no_try(server, bot, owner, tmp_path):
+    stuck, held = (owner.make_task(owner.make_project(name=f"Import {name}")) for name in ("one", "two"))
+    for _ in range(3):
+        give_back(bot, stuck)
+    use(bot, "claim_task", task_id=held["number"])
+    changed = {"one": (stuck, {"description": "Clearer"}), "two": (held, {"status": "todo"})}
+    lines = [
+        json.dumps({"id": task["id"], "title": task["title"], "project": f"Import {name}"} | fields)
+        for name, (task, fields) in changed.items()
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
+    assert "2 changed" in invoke(server, "import", tmp_path / "tasks.jsonl", "--apply").stdout
+    assert [tries(owner, task) for task in (stuck, held)] == [0, 0]
 
 
 def test_a_task_sent_back_to_go_on_with_counts_as_another_try_until_it_is_accepted(bot, owner, task):
