@@ -47,7 +47,7 @@ MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 KEY_PREFIX = "tms_"
 OAUTH_PREFIX = "tmc_"  # of keys that programs get by OAuth (parts/oauth.py)
 SESSION_DAYS = 30.0
-HIDDEN_DAYS = 14.0  # for which hidden activity is kept; only `/changes` reports it
+HIDDEN_DAYS = 30.0  # for which hidden activity is kept, for `/changes` and the undo of changes of milestones
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 FRESH_SECONDS = 900.0  # after signing in, for which a session makes keys and links
 

@@ -389,7 +389,7 @@ def test_changes_come_with_the_beginning_of_the_inbox(owner, join, project):
     assert "inbox" not in reader.read("/changes", limit=1)
 
 
-def test_hidden_activity_is_kept_for_two_weeks(launch):
+def test_hidden_activity_is_kept_for_thirty_days(launch):
     server = launch()
     owner = server.client()
     tasks = [owner.make_task(owner.make_project()) for _ in range(2)]

@@ -12,6 +12,10 @@ from test_changes import Mirror, assert_equal
 from test_deleted import attach, fails_midway, listed, restore, whole
 from test_keys import make_key
 
+import times
+from members import HIDDEN_DAYS, Activity
+from models import write
+
 NEEDS_SOCKET = False
 
 
@@ -583,6 +587,21 @@ def test_comments_and_notes_get_their_earlier_text(owner, robot, join, project):
     assert owner.read(f"/whiteboards/{note['id']}")["content"] == {"n": 1e30}
     shown = owner.read(f"/milestones/{milestone['id']}")
     assert [shown[name] for name in ("title", "description", "closed_at")] == ["A", "x" * 2000, None]
+
+
+def test_changes_of_milestones_are_undone_for_thirty_days(server, owner, robot, milestone):
+    """Their activity is hidden, so an hourly chore deletes it."""
+    for fields in ({"title": "Robot's"}, {"description": "Robot's"}):  # the last one is kept
+        robot.patch(f"/milestones/{milestone['id']}", fields)
+    past = times.first_id(times.now(), -29 * 86400)[:8]
+    server.rows("UPDATE activity SET id = ? || substr(id, 9) WHERE entity_id = ?", past, milestone["id"])
+    server.select()
+    with write() as transaction:
+        until = times.first_id(transaction.at, -HIDDEN_DAYS * 86400)
+        Activity.delete_old.run(before="", after="", until=until, most=500)
+    since = times.now(-29 * 86400 - 120)
+    assert done(undo(owner, since, by=robot)) == [("milestone", "updated", "description", "title")]
+    assert owner.read(f"/milestones/{milestone['id']}")["title"] == milestone["title"]
 
 
 def test_receivers_and_followers_agree_after_an_undo(launch_here):
