@@ -768,6 +768,12 @@ def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server
     ui.drop(page, "Remove: Ida Ilves")
     expect(ui.row(page, "Ida Ilves")).to_have_count(0)
     assert ida.get("/me").status_code == 401
+    for role, status in (("client", 201), ("member", 200)):
+        body = {"email": "uma@example.com", "full_name": "Uma Unt", "role": role}
+        owner.data(owner.post("/members/invite", body), status)
+    ui.view(page, "Activity")
+    renewed = re.compile("made a link for *Uma Unt *Role: Client → Member")
+    expect(page.locator("main")).to_contain_text(renewed)
 
 
 def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign_in, join, server):
