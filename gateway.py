@@ -50,7 +50,6 @@ RUNTIMES = ("subagent", "acp")
 OPEN_STATUSES = ("queued", "running")  # of open child tasks and of resumed flows
 TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
 KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds from a task's cancellation to its `cleanup_after`
-REFUSED_BYTES = 64 * 1024  # read of a body that is too large, before the connection is closed
 
 
 # Routes ---------------------------------------------------------------------------------------
@@ -176,8 +175,6 @@ def _act(route: Route, request: Request) -> Outcome:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
         name, fields = load_action(strictjson.load_lenient_json(raw))
     except TooLarge as error:
-        request.discard(REFUSED_BYTES)
-        request.close_connection()
         raise GatewayError(413, "payload_too_large", "Payload too large") from error
     except TooSlow as error:
         raise GatewayError(408, "request_timeout", "Request body timeout") from error
@@ -210,6 +207,8 @@ def _knows_secret(route: Route, environ: dict) -> bool:
 
 
 def _respond(route: Route, request: Request, outcome: Outcome) -> Iterable[bytes]:
+    if request.unread:
+        request.discard(0)  # this closes the connection: a body that stalls must not keep the slot
     body: Row = {"ok": outcome.status < 400, "routeId": route.id}
     if outcome.status >= 400:
         body |= {"code": outcome.code, "error": outcome.error}

@@ -41,7 +41,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 import startup
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
-from limits import HEAD_SECONDS, THREADS, WAITS, SocketDeadline
+from limits import DRAIN_BYTES, HEAD_SECONDS, THREADS, WAITS, SocketDeadline
 from metrics import metrics
 from settings import exposed_secrets, port_of
 from times import new_request_id
@@ -118,7 +118,7 @@ class Worker(ThreadWorker):
         with conn.head:
             is_kept = super().handle(conn)
         if not is_kept:
-            gunicorn.util.close_graceful(conn.sock, LINGER_SECONDS)
+            gunicorn.util.close_graceful(conn.sock, LINGER_SECONDS, DRAIN_BYTES)
         return is_kept
 
     def handle_request(self, request: Any, conn: TConn) -> bool:

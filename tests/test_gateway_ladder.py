@@ -115,6 +115,30 @@ def test_a_wrong_or_missing_secret_is_refused_before_anything_of_the_body(server
         refused(send(server, secret=None, **sent), 401, "unauthorized", "unauthorized")
 
 
+def test_a_refusal_by_the_head_reads_no_body_and_keeps_no_slot(server):
+    right, text = SECRET.decode("latin-1"), "Content-Type: text/plain"
+    for status, method, kind, secret in (
+        *((405, "PUT", JSON, right), (415, "POST", text, right)),
+        *((401, "POST", JSON, "wrong"), (413, "POST", JSON, right)),
+    ):
+        asked = head(method, PATH, [kind, "Content-Length: 20000000"], secret)
+        with contextlib.ExitStack() as stack:
+            lines = [
+                stack.enter_context(closing(Line(server))) for _ in range(9)
+            ]  # more than there are slots
+            for line in lines:
+                line.socket.sendall(asked)
+            for line in lines:
+                assert (line.answer()[0], line.headers["connection"]) == (status, "close")
+        with closing(Line(server)) as line:
+            line.socket.sendall(asked)
+            sent = 0
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                while sent < 20_000_000:
+                    sent += line.socket.send(b"x" * 65536)
+            assert sent < 10_000_000  # the kernel takes some of it
+
+
 def padded(size):
     start, end = b'{"action":"create_flow","goal":"', b'"}'
     return start + b"g" * (size - len(start) - len(end)) + end
