@@ -113,8 +113,8 @@ class Blocker(Base):
         """Take `blocked_by` out of the fields, and return the change: the stored numbers and the new ones.
 
         The result is empty without the field, and if it names exactly the blockers that are shown, or all
-        that are stored. Raises `Invalid` for references that do not exist, and for a task that waits for this
-        one itself.
+        that are stored; in an undo, only for the latter. Raises `Invalid` for references that do not exist,
+        and for a task that waits for this one itself.
         """
         if "blocked_by" not in fields:
             return {}
@@ -131,7 +131,8 @@ class Blocker(Base):
         if set(new).difference(stored) and is_awaited(*new):
             waiting = next(filter(is_awaited, new))
             raise Invalid(("blocked_by", f"#{waiting} waits for #{task['number']} itself"))
-        return {"blocked_by": [stored, new]} if new not in (old, stored) else {}
+        same = [stored] if transaction.undoes else [old, stored]
+        return {"blocked_by": [stored, new]} if new not in same else {}
 
     @classmethod
     def replace_all(cls, number: int, blockers: list[int]) -> list[Row]:

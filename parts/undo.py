@@ -230,6 +230,7 @@ class Undo:
                 return present, "the earlier value is not kept"
             old, new = (as_text(table, name, one) for one in pair)
             is_same = value == new or name == "claimed_until"  # to extend a claim is no change
+            is_same |= name == "blocked_by" and existing(value) == existing(new)
             if kept:
                 old, is_same = kept["value"], digest(value) == kept["replaced_by"]
             if is_same or value == old:
@@ -339,6 +340,11 @@ def earlier_completion(task: Row, entries: list[Row]) -> str | None:
 def next_of(id: str) -> str:
     """Return the id of the task that follows in a task's series; empty if none does."""
     return Task.by_number.value(number=Task.shown(id)["next_number"]) or ""
+
+
+def existing(numbers: str) -> list[int]:
+    """Return which of these task numbers (JSON) exist. The history does not show a deleted blocker."""
+    return [number for number in orjson.loads(numbers) if Task.by_number.value(number=number)]
 
 
 def is_made(entries: list[Row]) -> bool:

@@ -336,6 +336,21 @@ def test_a_task_waits_again_for_one_that_waits_for_it_no_more(owner, robot, proj
         assert [one["id"] for one in owner.read(f"/tasks/{task['id']}")["blocked_by"]] == [second["id"]]
 
 
+def test_a_task_waits_no_more_for_one_that_was_completed_before_or_beside_a_deleted_one(
+    owner, robot, project
+):
+    task, other, blocker, last = (owner.make_task(project) for _ in range(4))
+    paths, since = [f"/tasks/{one['id']}" for one in (task, other)], begun(owner)
+    robot.post(f"/tasks/{blocker['id']}/complete")
+    robot.patch(f"{paths[0]}/details", {"blocked_by": [blocker["number"]]})
+    new = robot.make_task(project)
+    robot.patch(f"{paths[1]}/details", {"blocked_by": [last["number"], new["number"]]})
+    robot.delete(f"/tasks/{new['id']}")
+    robot.patch(f"{paths[1]}/details", {"blocked_by": [task["number"]]})
+    assert reasons(undo(owner, since, by=robot)) == []
+    assert [owner.read(path)["blocked_by"] for path in paths] == [[], []]
+
+
 def test_a_second_undo_says_that_it_is_undone(owner, robot, project):
     old, gone = owner.make_task(project, description="Old. " * 300), owner.make_task(project)
     since = begun(owner)
