@@ -91,7 +91,7 @@ class Undo:
             if key and not key["revoked_at"]:
                 reason = f"made the key {key['name']} ({key['prefix']}…): revoke it, if nobody needs it"
             self.leave(entry, reason, entry["changes"])
-        steps = (self.restore, objects), (self.set_back, objects), (self.remove, last)
+        steps = (self.restore, objects), (self.set_back, sorted(objects, key=turn)), (self.remove, last)
         for step, groups in (*steps, (self.keep_one_rule, objects)):
             for entries in groups:
                 table, id = TABLES.get(entries[0]["entity"]), entries[0]["entity_id"]
@@ -335,6 +335,12 @@ def earlier_completion(task: Row, entries: list[Row]) -> str | None:
         if value == (given if new == "done" else None):
             value = COMPLETED.value(id=task["id"], before=entry["id"]) if old == "done" else None
     return value if value != task["completed_at"] else None
+
+
+def turn(entries: list[Row]) -> int:
+    """Return an object's turn: archived projects, which take no tasks, come first, active ones last."""
+    project = entries[0]["entity"] == "project" and Project.stored_row.one(id=entries[0]["entity_id"])
+    return 1 if not project else 0 if project["status"] == "archived" else 2
 
 
 def next_of(id: str) -> str:

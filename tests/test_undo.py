@@ -351,6 +351,31 @@ def test_a_task_waits_no_more_for_one_that_was_completed_before_or_beside_a_dele
     assert [owner.read(path)["blocked_by"] for path in paths] == [[], []]
 
 
+def test_an_archived_project_becomes_active_before_its_tasks_come_back_and_archived_after(
+    owner, robot, project
+):
+    task, other = owner.make_task(project), owner.make_project()
+    since = begun(owner)
+    robot.patch(f"/projects/{project['id']}", {"status": "archived"})
+    robot.patch(f"/tasks/{task['id']}/details", {"project_id": other["id"]})
+    again = begun(owner)
+    assert reasons(undo(owner, since, by=robot)) == []
+    assert owner.read(f"/projects/{project['id']}")["status"] == "active"
+    assert owner.read(f"/tasks/{task['id']}")["project_id"] == project["id"]
+    assert reasons(undo(owner, again)) == []
+    assert owner.read(f"/projects/{project['id']}")["status"] == "archived"
+    assert owner.read(f"/tasks/{task['id']}")["project_id"] == other["id"]
+    since = begun(owner)
+    robot.patch(f"/projects/{project['id']}", {"status": "active"})
+    robot.patch(f"/tasks/{task['id']}/details", {"project_id": project["id"]})
+    robot.patch(f"/projects/{project['id']}", {"name": "Newest"})
+    again = begun(owner)
+    assert reasons(undo(owner, since, by=robot)) == []
+    assert owner.read(f"/projects/{project['id']}")["status"] == "archived"
+    assert reasons(undo(owner, again)) == []
+    assert owner.read(f"/tasks/{task['id']}")["project_id"] == project["id"]
+
+
 def test_a_second_undo_says_that_it_is_undone(owner, robot, project):
     old, gone = owner.make_task(project, description="Old. " * 300), owner.make_task(project)
     since = begun(owner)
