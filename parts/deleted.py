@@ -15,6 +15,7 @@ from database import Identified, Row, Statement, columns, digest, placeholder, r
 from errors import Conflict, Forbidden, not_found
 from members import ADMINS, Activity, ApiKey, Entity, Member, Transaction, profile, via
 from models import (
+    MAX_BLOCKERS,
     Attachment,
     Comment,
     Meeting,
@@ -255,10 +256,11 @@ def _insert(transaction: Transaction, table: Any, row: Row) -> None:
     """Insert a row again, without references to what is gone. A column that is newer gets its default."""
     if table is Attachment:
         return Attachment.set_columns(row["id"], task_id=row["task_id"])
-    if table is Blocker:  # unless a task is gone, or the blocker waits for the task by now
+    if table is Blocker:  # unless a task is gone, the blocker waits for the task by now, or many block it
         task, blocker = row["task_number"], row["blocker_number"]
         above = {one["number"] for one in Blocker.above.all(numbers=[blocker])}
-        if task not in above and all(Task.by_number.value(number=number) for number in (task, blocker)):
+        ids = [Task.by_number.value(number=number) for number in (task, blocker)]
+        if task not in above and all(ids) and len(Task.stored(ids[0])["blocked_by"]) < MAX_BLOCKERS:
             Blocker.replace_row.run(**row)
         return None
     for field, other in table._meta.refs.items():

@@ -171,6 +171,18 @@ def test_what_is_gone_or_has_changed_since_does_not_come_back_with_a_task(owner,
     assert waits[0] + waits[2] == 1
 
 
+def test_a_task_that_waits_for_twenty_others_does_not_wait_for_a_restored_one(owner, project):
+    fields = [{"title": "T", "project_id": project["id"]}] * 21
+    numbers = [row["number"] for row in owner.make("/tasks/batch", {"tasks": fields})["tasks"]]
+    task = owner.make_task(project, blocked_by=numbers[:20])
+    gone = owner.read(f"/tasks/{numbers[0]}")
+    owner.delete(f"/tasks/{gone['id']}")
+    owner.data(owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": numbers[1:]}))
+    restore(owner, gone)
+    blockers = owner.read(f"/tasks/{task['id']}")["blocked_by"]
+    assert [one["number"] for one in blockers] == numbers[1:]
+
+
 def test_a_place_that_is_taken_is_a_conflict(owner, project):
     task = owner.make_task(project, external_id=f"x-{project['id']}")
     owner.delete(f"/tasks/{task['id']}")
