@@ -3,7 +3,7 @@ import { CallError, isEqual, serverTime } from "./api.js";
 import { faultText } from "./notices.js";
 import { button } from "./parts.js";
 import { Choice, DayMenu, labelOption } from "./picker.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./preact.js";
 import { ruleInWords } from "./repeat.js";
 import { Store } from "./store.js";
 import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
@@ -262,8 +262,12 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   };
   const isAny = () => changed().length > 0;
   const { said, say, isBusy, submit, onSubmit } = useSubmit(form, send, isAny);
-  useEffect(() => {
-    if (autofocus) form.current.elements[autofocus].focus();
+  // At once, since a later focus would take the letters of a reader who is already typing elsewhere.
+  useLayoutEffect(() => {
+    const first = form.current.elements[autofocus];
+    if (!first) return;
+    first.autofocus = true; // for the dialog around it, which is shown after this
+    first.focus();
   }, []);
   const change = (name) => (text) => {
     edit(name, text);
