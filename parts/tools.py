@@ -929,7 +929,7 @@ class ToolCall:
         path, note = self.path_of(task_id), {}
         task = self.task(path)
         shown = clipped(task["description"], MAX_DESCRIPTION)
-        if fields.get("description") and shown != (task["description"] or ""):
+        if "description" in fields and shown != (task["description"] or ""):
             problem = "description: get_task shows only its beginning, and this would replace all of it"
             raise ToolError(f"{problem}; add a comment instead", "forbidden")
         body = self.body(task["project_id"], fields)
