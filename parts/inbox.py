@@ -29,7 +29,7 @@ from database import (
     statement,
 )
 from lists import FILTERS
-from members import CALENDAR, Activity, ApiKey, Member, Transaction, check_references, profile
+from members import CALENDAR, Activity, ApiKey, Member, Transaction, profile
 from models import MAX_LISTED, Comment, Meeting, Project, Task, newest_of, values_of, write
 from sweeper import in_steps
 from times import first_id, local, now
@@ -269,11 +269,10 @@ class Notice(Identified):
 
     @classmethod
     def snooze(cls, transaction: Transaction, task_id: str, until: str | None) -> Row:
-        """Snooze the actor's notices of a task until this time; None ends the snooze. Raises `Invalid`.
+        """Snooze the actor's notices of a task until this time; None ends the snooze.
 
         Without notices, a read one of reason `due` is stored, so that a due task can be snoozed too.
         """
-        check_references(cls, {"task_id": task_id})
         mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}
         if not cls.update_where(mine, **snoozed) and until:
             made = {"id": transaction.new_id(), "created_at": transaction.at, "read_at": transaction.at}
@@ -460,7 +459,7 @@ def today(member_id: str, until: str) -> Row:
 
 class InboxReadInput(schemas.Strict):
     until = schemas.Id(**schemas.doc("This notification and all older ones."))
-    task_id = schemas.Id(**schemas.doc("All notifications about this task."))
+    task_id = schemas.TaskReference(**schemas.doc("All notifications about this task."))
 
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
@@ -471,7 +470,7 @@ class InboxReadInput(schemas.Strict):
 
 
 class SnoozeInput(schemas.Strict):
-    task_id = schemas.Id(required=True)
+    task_id = schemas.TaskReference(required=True)
     until = schemas.Instant(required=True, allow_none=True, **schemas.doc("Null brings the task back."))
 
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
@@ -514,17 +513,20 @@ def list_inbox(wait: int, **page: Any) -> Row:
 
 @api.post("/inbox/read")
 @operation(InboxReadInput(), InboxReadShown, scope="agent")
-def read_inbox(transaction: Transaction, **which: str) -> Row:
+def read_inbox(transaction: Transaction, **which: Any) -> Row:
     """Mark your notifications as read: up to one of them, or all of one task."""
     reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
+    if "task_id" in which:
+        which["task_id"] = (Task.references.one(references=[which["task_id"]]) or {}).get("id")
     return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
 
 
 @api.post("/inbox/snooze")
 @operation(SnoozeInput(), SnoozedShown, scope="agent")
-def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
+def snooze_inbox(transaction: Transaction, task_id: int | str, until: str | None) -> Row:
     """Put a task off until a time, in your inbox and in `/today`. Null brings it back."""
-    return Notice.snooze(transaction, task_id, until)
+    (task,) = Task.referred([task_id], "task_id")
+    return Notice.snooze(transaction, task["id"], until)
 
 
 @api.get("/today")

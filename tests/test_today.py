@@ -184,8 +184,10 @@ def test_an_archived_project_waits_for_nobody_and_its_mentions_stay(ada, bo, pro
 
 
 def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
-    wrong = {"until": {"task_id": task["id"]}, "task_id": {"task_id": NOBODY, "until": TOMORROW}}
-    for field, body in wrong.items():
-        fault(ada.post("/inbox/snooze", body), 422, "validation_error", field)
-    snooze(ada, task, None)
+    fault(ada.post("/inbox/snooze", {"task_id": task["id"]}), 422, "validation_error", "until")
+    for task_id in (NOBODY, 10**9):
+        body = {"task_id": task_id, "until": TOMORROW}
+        fault(ada.post("/inbox/snooze", body), 422, "validation_error", "task_id")
+    snoozed = ada.data(ada.post("/inbox/snooze", {"task_id": task["number"], "until": None}))
+    assert snoozed == {"task_id": task["id"], "snoozed_until": None}
     assert task["id"] not in ada.get("/inbox").text
