@@ -14,7 +14,7 @@ from werkzeug.http import dump_cookie
 import schemas
 from app import api
 from database import Row, placeholder, statement
-from errors import Conflict
+from errors import Conflict, Forbidden
 from members import SESSION_DAYS, ApiKey, Member, Transaction
 from settings import port_of
 from times import now, seconds_since
@@ -157,11 +157,12 @@ SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
 
 
 @api.post("/session")
-@operation(SessionInput(), SessionShown, status=201, role=None, headers=("Set-Cookie",))
+@operation(SessionInput(), SessionShown, status=201, role=None, raises=(Forbidden,), headers=("Set-Cookie",))
 def start_session(transaction: Transaction, api_key: str) -> Row:
     """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
     transaction.actor = request().identify(api_key)
     request().app.count(request())
+    ApiKey.brakes.check(transaction.actor)
     return start_session_of(transaction)
 
 

@@ -166,6 +166,7 @@ def test_agents_are_stopped_with_a_reason_and_go_on(launch_here):
         ("PATCH", f"/tasks/{task['id']}", {"title": "x"}),
         ("POST", f"/tasks/{task['id']}/comments", {"content": "x"}),
         ("POST", "/inbox/read", {"task_id": task["id"]}),
+        ("POST", "/session", {"api_key": bot.key}),
     ):
         assert fault(bot.request(method, path, json=body), 403, "forbidden")["message"] == why
     assert bot.read(f"/tasks/{task['id']}")["title"] == "A task"
