@@ -21,6 +21,8 @@ unless a ping or a redelivery gets an answer (`Webhook.attempted`). `redeliver` 
 
 import random
 from dataclasses import dataclass
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Any, ClassVar
 
 from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, Select, TextField, fn
@@ -158,14 +160,16 @@ class Webhook(Entity):
     @statement
     def configured(cls: Any):
         """The webhooks that get events, with these events; a request sends to those that are `healthy`."""
-        healthy = ((cls.failures == 0) & ~cls._has(Delivery.is_backlog)).alias("healthy")
+        has_backlog = cls._has(Delivery.is_blocking) | cls._has(Delivery.is_abandoned)
+        healthy = ((cls.failures == 0) & ~has_backlog).alias("healthy")
         return cls.select(cls.id, cls.events, cls.state, healthy).where(~cls.is_unconfigured)
 
     @statement
     def due(cls: Any):
         """The webhooks with a delivery that can be sent now."""
         is_closed = cls.open_until.is_null() | is_due(cls.open_until, "latest_due")
-        return cls.select(cls.id).where(cls.state == "active", is_closed, cls._has(Delivery.can_be_sent))
+        has_due = reduce(or_, (cls._has(Delivery.is_unleased & due) for due in Delivery.DUE))
+        return cls.select(cls.id).where(cls.state == "active", is_closed, has_due)
 
     @statement
     def failing(cls: Any):
@@ -225,7 +229,7 @@ class Webhook(Entity):
     def make_due(cls: Any):
         """Make the deliveries due now that later ones wait for."""
         due = Delivery.update({Delivery.next_at: placeholder("now")})
-        return due.where(Delivery.is_pending, Delivery.of_webhook, Delivery.blocks_later == 1)
+        return due.where(Delivery.of_webhook, Delivery.is_blocking)
 
     @classmethod
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
@@ -344,14 +348,20 @@ class Delivery(Identified):
     is_refused: ClassVar[Any] = status == "refused"
     UNDELIVERED: ClassVar[Row] = {"pending": is_pending, "waiting": is_waiting, "refused": is_refused}
     of_webhook: ClassVar[Any] = webhook == placeholder("webhook_id")
-    can_be_sent: ClassVar[Any] = (
-        is_pending
-        & is_due(next_at, "latest_due")
-        & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
+    is_blocking: ClassVar[Any] = is_pending & (blocks_later == 1)  # later events wait behind it
+    is_free: ClassVar[Any] = is_pending & (blocks_later == 0)  # leased or not
+    is_unleased: ClassVar[Any] = leased_until.is_null() | is_due(leased_until, "latest_lease")
+    # A receiver that refuses each event may leave 100,000 that are free, and rarely due. So these have an
+    # index by time, and each condition is a subquery of its own: an OR of them would not read it.
+    DUE: ClassVar[tuple[Expression, ...]] = (
+        is_blocking & is_due(next_at, "latest_due"),
+        is_free & (next_at <= placeholder("now")),
+        is_free & (next_at > placeholder("latest_due")),
     )
-    # Later events wait behind it. If it was leased a while ago and has no result, its process has ended.
-    is_abandoned: ClassVar[Any] = duration_ms.is_null() & (created_at < placeholder("abandoned_before"))
-    is_backlog: ClassVar[Any] = is_pending & ((blocks_later == 1) | is_abandoned)
+    # Later events wait behind it, too. It was leased a while ago and has no result: its process has ended.
+    is_abandoned: ClassVar[Any] = is_free & duration_ms.is_null()
+    is_abandoned &= next_at < placeholder("abandoned_before")  # it is due since then, for the index
+    is_abandoned &= created_at < placeholder("abandoned_before")
     was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and will be tried again
     pending = statement(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending))
 
@@ -390,17 +400,32 @@ class Delivery(Identified):
         """Return these deliveries for `webhooks.send`, without those that were deleted meanwhile."""
         return [row for id in ids if (row := cls.sendable.one(id=id))]
 
-    @statement
-    def due(cls: Any):
+    @classmethod
+    def select_due(cls, condition: Expression) -> Select:
         rows = cls.select(cls.id, cls.event, cls.was_refused.alias("was_refused"))
-        return rows.where(cls.of_webhook, cls.can_be_sent).order_by(cls.event).limit(placeholder("most"))
+        return rows.where(cls.of_webhook, cls.is_unleased, condition)
 
     @statement
-    def oldest_in_progress(cls: Any):
-        """The oldest event that another thread is sending."""
-        is_leased = cls.leased_until.is_null(False) & ~is_due(cls.leased_until, "latest_lease")
-        events = cls.select(cls.event).where(cls.is_pending, cls.of_webhook, is_leased, ~cls.was_refused)
-        return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
+    def due(cls: Any):
+        """The oldest due deliveries that block later ones."""
+        return cls.select_due(cls.DUE[0]).order_by(cls.event).limit(placeholder("most"))
+
+    @statement
+    def free(cls: Any):
+        """Some due deliveries that do not block later ones."""
+        past, too_far_ahead = map(cls.select_due, cls.DUE[1:])
+        return past.union_all(too_far_ahead).limit(placeholder("most"))
+
+    @statement
+    def in_progress(cls: Any):
+        """The events that other threads are sending, without those that the receiver has refused before.
+
+        Events after `:last` may be left out.
+        """
+        events = cls.select(cls.event).where(cls.of_webhook, ~cls.is_unleased)
+        blocking = events.where(cls.is_blocking, cls.event < placeholder("last"))
+        free = (events.where(cls.duration_ms.is_null(), due) for due in cls.DUE[1:])
+        return reduce(Select.union_all, free, blocking)
 
     @classmethod
     def lease_due(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
@@ -409,11 +434,14 @@ class Delivery(Identified):
         Deliveries behind one that another thread is sending are left out, except those that the receiver
         has refused before.
         """
-        due = cls.due.all(webhook_id=webhook_id, most=most, **times)
-        if not due:
-            return []
-        last = due[-1]["event_seq"]
-        barrier = cls.oldest_in_progress.value(webhook_id=webhook_id, last=last, **times)
+        parameters: Row = {"webhook_id": webhook_id, "most": most, **times}
+        rows = cls.due.all(**parameters) + cls.free.all(**parameters)
+        due = sorted(rows, key=itemgetter("event_seq"))[:most]
+        barrier = None
+        if not all(row["was_refused"] for row in due):
+            last = due[-1]["event_seq"]
+            in_progress = cls.in_progress.all(webhook_id=webhook_id, last=last, **times)
+            barrier = min((row["event_seq"] for row in in_progress), default=None)
         free = [row["id"] for row in due if row["was_refused"] or not barrier or row["event_seq"] < barrier]
         return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
@@ -470,7 +498,7 @@ class Delivery(Identified):
     @statement
     def blocking(cls: Any):
         """One row if a delivery holds up the later events of the webhook."""
-        return cls.select(SQL("1")).where(cls.is_pending, cls.of_webhook, cls.blocks_later == 1).limit(1)
+        return cls.select(SQL("1")).where(cls.of_webhook, cls.is_blocking).limit(1)
 
     @statement
     def release_all(cls: Any):
@@ -497,6 +525,8 @@ class Delivery(Identified):
 
 # The outbox is read by webhook in the order of events; delivered ones must not slow that down.
 Delivery.indexed("delivery_pending", "webhook event", where=Delivery.is_pending)
+Delivery.indexed("delivery_blocking", "webhook event", where=Delivery.is_blocking)
+Delivery.indexed("delivery_free", "webhook next_at", where=Delivery.is_free)
 Delivery.indexed("delivery_waiting", "webhook event", where=Delivery.is_waiting)
 Delivery.indexed("delivery_refused", "webhook", where=Delivery.is_refused)
 Delivery.indexed("delivery_created", "created_at")

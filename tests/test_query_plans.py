@@ -83,9 +83,12 @@ READS = [
     (Task, "urgent", "task_urgent"),
     (Task, "shown_row", "task_id"),
     (resources, "MILESTONES_BY_DATE", "task_milestone (milestone_id=?)"),
-    (Webhook, "configured", "delivery_pending"),
+    *((Webhook, name, "delivery_blocking") for name in ("configured", "due", "make_due")),
+    *((Webhook, name, "delivery_free (webhook_id=? AND next_at<?)") for name in ("configured", "due")),
     *((Webhook, "backlog", f"delivery_{status}") for status in ("pending", "waiting", "refused")),
-    *((Delivery, name, "delivery_pending") for name in ("due", "oldest_in_progress", "blocking")),
+    *((Delivery, name, "delivery_blocking") for name in ("due", "in_progress", "blocking")),
+    *((Delivery, name, "delivery_free (webhook_id=? AND next_at<?)") for name in ("free", "in_progress")),
+    *((Delivery, name, "delivery_free (webhook_id=? AND next_at>?)") for name in ("free", "in_progress")),
     (Delivery, "drop_waiting", "delivery_waiting"),
     (Webhook, "resume", "delivery_waiting"),
     (Flow, "delete_ended", "flow_ended"),
@@ -118,7 +121,7 @@ READS = [
     (FlowTask, "counts", "flow_task_flow_seq (flow_seq=?)"),
     (FlowTask, "same_run", "flow_task_run (flow_seq=? AND run_id=? AND runtime=? AND child_session_key=?)"),
 ]
-IN_ORDER = "latest rank_after rank_before configured due oldest_in_progress blocking of_owner"
+IN_ORDER = "latest rank_after rank_before configured due free in_progress blocking of_owner"
 IN_ORDER += " open_of_owner of_flow recent last_change"
 
 
