@@ -24,7 +24,7 @@ from app import create_app
 from database import db
 from members import Member
 from models import Project, Task, write
-from schemas import Id
+from schemas import Id, TaskReference
 
 NEEDS_SOCKET = False
 
@@ -206,7 +206,10 @@ def named(is_asked):
             for name, field in app.view_functions[rule.endpoint].declared.takes.fields.items():
                 if MAY.get(operation) == ALL and is_asked(operation.split()[0]) and re.search(NAMES, name):
                     # `unseen_by` would replace the text of an `external_id`.
-                    assert isinstance(field, Id) or operation.startswith("GET"), (operation, name)
+                    assert isinstance(field, Id | TaskReference) or operation.startswith("GET"), (
+                        operation,
+                        name,
+                    )
                     yield operation, name
 
 
@@ -234,8 +237,10 @@ def test_other_projects_look_as_if_they_did_not_exist(place):
             assert answers == answers[:1] * len(ids), (operation, path, ids, answers)
     for operation, name in named(lambda method: method != "GET"):
         method, path = operation.split()
-        answers = [said(method, path, {name: id, **MORE.get(path, {})}) for id in unseen(place)[0]]
-        assert answers == answers[:1] * len(answers), (operation, name, answers)
+        ids, numbers = unseen(place)
+        for sent in (ids, map(int, numbers)):
+            answers = [said(method, path, {name: id, **MORE.get(path, {})}) for id in sent]
+            assert answers == answers[:1] * len(answers), (operation, name, answers)
     own = f"/members/{client.member['id']}"
     for ids in ([place["out"]["project"]], [NOBODY], [place["in"]["project"], place["out"]["project"]]):
         assert said("PATCH", own, {"project_ids": ids})[0] == 403
