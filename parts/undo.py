@@ -298,7 +298,8 @@ class Undo:
         transaction, row = self.transaction, table.stored_row.one(id=id)
         self.count(len(to_json(row)))
         if not row:
-            reason = self.since(entries[0], "deleted") or UNDONE * self.was_undone
+            is_now = any((one["entity_id"], one["action"]) == (id, "deleted") for one in self.done)
+            reason = self.since(entries[0], "deleted") or UNDONE * (self.was_undone and not is_now)
             if entries[0]["action"] != "deleted" and reason:
                 self.leave(entries[0], reason)
             return

@@ -392,6 +392,18 @@ def test_a_second_undo_says_that_it_is_undone(owner, robot, project):
         assert left == sorted(expected)
 
 
+def test_a_next_task_that_an_undo_deletes_again_is_not_left(owner, robot, project):
+    task = owner.make_task(project, due_date="2030-01-01", repeat="FREQ=DAILY")
+    since = begun(owner)
+    robot.post(f"/tasks/{task['id']}/complete")
+    for _ in range(2):
+        again = begun(owner)
+        result = undo(owner, since, by=robot)
+        assert done(result) == [("task", "deleted"), ("task", "updated", "status")]
+        assert reasons(result) == []
+        undo(owner, again)
+
+
 def test_an_undo_and_its_run_in_one_period_change_nothing(owner, project):
     task = owner.make_task(project, title="Old", due_date="2030-01-01", repeat="FREQ=DAILY")
     since = begun(owner)
