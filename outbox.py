@@ -291,22 +291,6 @@ class Event(Sequenced):
     created_at = TextField()
 
     seq_of = statement(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
-    newest_seq = statement(lambda cls: cls.select(fn.COALESCE(fn.MAX(cls.seq), 0)))
-
-    @statement
-    def of_tasks(cls: Any):
-        """The events after the event numbered `:after` that show a task as a change left it."""
-        task_id: Any = fn.JSON_EXTRACT(cls.body, "$.data.task.id")
-        events = cls.select(cls.seq, task_id.alias("task_id")).where(cls.seq > placeholder("after"))
-        return events.where(task_id.is_null(False), cls.name != "task.deleted")
-
-    @statement
-    def show_task(cls: Any):
-        """Show this task in an event, if the event shows it otherwise. SQLite copies the rest as it is."""
-        shown: Any = fn.JSON_EXTRACT(cls.body, "$.data.task")
-        body = fn.JSON_SET(cls.body, "$.data.task", fn.JSON(placeholder("task")))
-        is_other = (cls.seq == placeholder("seq")) & (shown != placeholder("task"))
-        return cls.update({cls.body: body}).where(is_other)
 
     @statement
     def last_before(cls: Any):

@@ -308,20 +308,6 @@ def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
             emit(transaction, "task.completed", {"task": task, "changes": changes})
 
 
-@contextmanager
-def events_of_steps() -> Iterator[None]:
-    """After the block, let its events show the tasks as they are then: a later step may have changed them.
-
-    For a block that cannot keep its events until its end, because there may be too many. The event of a task
-    that is gone stays.
-    """
-    after = Event.newest_seq.value()
-    yield
-    for event in Event.of_tasks.all(after=after):
-        if task := Task.stored_row.one(id=event["task_id"]):
-            Event.show_task.run(seq=event["seq"], task=Task.blockers.shortened(task))
-
-
 @lru_cache(maxsize=1)  # for all events of a transaction; only one writes at a time
 def _recipients(transaction: Transaction) -> list[Row]:
     """Return the stored webhooks; a command's configuration may contain fewer.

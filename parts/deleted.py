@@ -1,7 +1,8 @@
 """Deleted objects are kept for 30 days: list them, restore them, delete them for good."""
 
 import sqlite3
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -27,11 +28,12 @@ from models import (
     newest_of,
     values_of,
 )
+from outbox import Event
 from parts.blockers import Blocker
 from parts.order import Rank
 from sweeper import in_steps
 from times import first_id, now
-from webhooks import announce, emit, events_of_steps
+from webhooks import announce, emit
 from wire import operation
 
 
@@ -310,6 +312,31 @@ def _refer_again(transaction: Transaction, key: str, ids: list[str], found: Row)
             table.record(transaction, "updated", row | new, {column: [None, found["id"]]})
         elif row[column] is None and row["project_id"] == found["project_id"]:
             announce(transaction, [Task.edit(transaction, row["id"], new, None)])
+
+
+_task: Any = fn.JSON_EXTRACT(Event.body, "$.data.task")
+_task_id: Any = fn.JSON_EXTRACT(Event.body, "$.data.task.id")
+_later = Event.select(Event.seq, _task_id.alias("task_id")).where(Event.seq > placeholder("after"))
+_show = Event.update({Event.body: fn.JSON_SET(Event.body, "$.data.task", fn.JSON(placeholder("task")))})
+NEWEST_EVENT = Statement(Event.select(fn.COALESCE(fn.MAX(Event.seq), 0)))
+# The events after another one that show a task as a change left it.
+EVENTS_OF_TASKS = Statement(_later.where(_task_id.is_null(False), Event.name != "task.deleted"))
+# Show this task in an event, if the event shows it otherwise. SQLite copies the rest as it is.
+SHOW_TASK = Statement(_show.where((Event.seq == placeholder("seq")) & (_task != placeholder("task"))))
+
+
+@contextmanager
+def events_of_steps() -> Iterator[None]:
+    """After the block, let its events show the tasks as they are then: a later step may have changed them.
+
+    For a block that cannot keep its events until its end, because there may be too many. The event of a task
+    that is gone stays.
+    """
+    after = NEWEST_EVENT.value()
+    yield
+    for event in EVENTS_OF_TASKS.all(after=after):
+        if task := Task.stored_row.one(id=event["task_id"]):
+            SHOW_TASK.run(seq=event["seq"], task=Task.blockers.shortened(task))
 
 
 DeletedObjectShown = schemas.shown(

@@ -17,11 +17,11 @@ from members import ADMINS, Activity, ApiKey, Member, Transaction
 from models import Attachment, Comment, Meeting, Milestone, Project, Task, values_of
 from parts import attachments, resources
 from parts.blockers import Blocker
-from parts.deleted import TABLES, Deleted, Earlier, keep_one_rule
+from parts.deleted import TABLES, Deleted, Earlier, events_of_steps, keep_one_rule
 from parts.feeds import ACTIVITY_FILTERS, HistoryQuery
 from strictjson import canonical
 from times import first_id, now
-from webhooks import announce, emit, events_of_steps
+from webhooks import announce, emit
 from wire import operation
 
 MOST = 1000  # changes that one call undoes,

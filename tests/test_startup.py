@@ -83,6 +83,7 @@ def locked(server):
         yield
 
 
+@pytest.mark.long  # each command waits five seconds for the lock
 def test_a_start_on_a_locked_database_serves_it_or_ends_with_one_line_if_it_has_to_write(launch):
     webhook = {"name": "one", "url": "http://127.0.0.1:1/", "secret": "s"}
     server = launch(BOUND_LOCK_SECONDS="1", hooks=[webhook])
