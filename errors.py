@@ -100,7 +100,7 @@ class KeyReused(ApiError):
 
 class PreconditionFailed(ApiError):
     status, code = 412, "precondition_failed"
-    reason = "The task does not have the version of `If-Match`, or `If-None-Match` names it or is `*`."
+    reason = "The task does not have the version of `If-Match`, or it exists although `If-None-Match` is `*`."
 
 
 class TooMany(ApiError):

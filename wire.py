@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 import werkzeug
 from marshmallow import Schema, ValidationError
 from peewee import CompositeKey, ForeignKeyField, IntegerField, TextField
-from werkzeug.datastructures import ETags, MultiDict
+from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.urls import iri_to_uri
 from werkzeug.wsgi import get_input_stream
@@ -311,20 +311,13 @@ def root_path() -> str:
 
 
 def expected_versions() -> frozenset[str] | None:
-    """Return the versions in If-Match, where "*" means any; None without that header."""
-    return _versions(request().if_match) if "HTTP_IF_MATCH" in request().environ else None
-
-
-def refused_versions() -> frozenset[str]:
-    """Return the versions in If-None-Match, where "*" means any; empty without that header."""
-    return _versions(request().if_none_match)
-
-
-def _versions(tags: ETags) -> frozenset[str]:
-    """Return the versions that the tags name.
+    """Return the versions in If-Match, where "*" means any; None without that header.
 
     Proxies that compress make the ETag `"2"` a weak one, or add a suffix: `"2-gzip"`, `"2-zstd"`, `"2;gzip"`.
     """
+    if "HTTP_IF_MATCH" not in request().environ:
+        return None
+    tags = request().if_match
     named = {re.split("[-;]+(?=[a-z])", str(tag))[0] for tag in tags.as_set(include_weak=True)} - {"*"}
     return frozenset(["*"] if tags.star_tag else named)
 

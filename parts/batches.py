@@ -13,7 +13,7 @@ from members import Transaction
 from models import PLANNED, Changed, Task
 from strictjson import MAX_SAFE_INTEGER
 from webhooks import announce
-from wire import expected_versions, operation, refused_versions, request
+from wire import expected_versions, operation, request
 
 
 def edit_all(
@@ -129,10 +129,9 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     if not id:
         request().success_status = 201
         return Task.add(transaction, **named, **fields)
-    stored = Task.stored(id)
-    if refused_versions() & {"*", str(stored["version"])}:
-        raise PreconditionFailed(f"a task with this external_id already exists (#{stored['number']})")
-    if fields.pop("project_id") != stored["project_id"]:
+    if request().if_none_match:  # the caller wants to create a task only
+        raise PreconditionFailed("a task with this external_id already exists")
+    if fields.pop("project_id") != Task.stored(id)["project_id"]:
         fields.pop("milestone_id", None)  # a member has moved the task: let it stay, and a sync continue
     return announce_edit(transaction, *Task.edit(transaction, id, fields, versions))
 

