@@ -138,9 +138,11 @@ class Stage:
         self.run.random.shuffle(sent)
         base, encoded = self.server.base, [request.encoded() for _, request in sent]
         result = load.run(base, encoded, connections, pause_ms=pause_ms)
-        right = (len(sent), shares.get("refused", 0) * times, 0, 0)
-        if (result.requests, result.refused, result.timeouts, result.broken) != right:
-            self.wrong.append(f"of {right[0]} requests {right[1]} should be refused: {result}")
+        refused = shares.get("refused", 0) * times
+        searches = shares.get("list q common", 0) * times  # the service refuses one beside six others
+        is_right = refused <= result.refused <= refused + searches
+        if not is_right or (result.requests, result.timeouts, result.broken) != (len(sent), 0, 0):
+            self.wrong.append(f"of {len(sent)} requests {refused} should be refused: {result}")
         for kind, request in sent:
             self.expected.update(ADDS.get(kind, ()))
             if kind == "create" and request.body:
