@@ -454,6 +454,8 @@ class operation:
         for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
             if key in environ and name not in self.preconditions:
                 yield name, "is not accepted by this operation"
+            elif name == "If-None-Match" and environ.get(key, "*") != "*":
+                yield name, "must be *"
         sent = self.status == 201 and "HTTP_IDEMPOTENCY_KEY" in environ
         if sent and not self.is_repeatable:
             reason = "the response contains a secret, which is not stored"

@@ -104,6 +104,7 @@ def test_if_match_and_if_none_match_decide_about_a_task_of_another_program_too(o
         changed = owner.data(owner.put(path, body | {"title": title}, headers={"If-Match": versions}))
         assert changed["title"] == title
     path, new = "/tasks/by-external-id/if-none-match", {"If-None-Match": "*"}
+    fault(owner.put(path, body, headers={"If-None-Match": '"2"'}), 422, "validation_error", "If-None-Match")
     made = owner.data(owner.put(path, body, headers=new), 201)
     fault(owner.put(path, body | {"title": "Twice"}, headers=new), 412, "precondition_failed")
     assert owner.read(f"/tasks/{made['id']}")["version"] == 1
