@@ -97,7 +97,7 @@ class Cases:
             case.query["wait"] = 1
         if self.run.random.random() < 0.8:
             self.lead_to_what_exists(case)
-        if case.method != "GET" and case.path_parameters.get("id") in self.protected:
+        if case.method != "GET" and str(case.path_parameters.get("id")) in self.protected:
             case.path_parameters["id"] = NOBODY
 
     def lead_to_what_exists(self, case: Any) -> None:
