@@ -39,6 +39,7 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def mailbox():
+    """Make mailboxes. A test names this before `launch`: what is made first is closed last."""
     with ExitStack() as boxes:
         yield lambda **options: boxes.enter_context(closing(Mailbox(**options)))
 
@@ -50,7 +51,7 @@ def shared_box():
 
 
 @pytest.fixture(scope="module")
-def mailing(launch_module, shared_box):
+def mailing(shared_box, launch_module):
     return launch_module(**QUICK, TASKS_MAIL__URL=shared_box.url)
 
 
@@ -249,7 +250,7 @@ def decoded(mail, name):
     return str(make_header(decode_header(message_from_bytes(mail.raw)[name])))
 
 
-def test_a_mail_is_one_that_a_mail_server_of_1995_takes(launch, mailbox):
+def test_a_mail_is_one_that_a_mail_server_of_1995_takes(mailbox, launch):
     box, name = mailbox(is_old=True), LONG.strip()
     settings = QUICK | {"TASKS_MAIL__FROM": "tasks@grüße.example", "TASKS_WORKSPACE__NAME": name}
     server = launch(**settings, TASKS_MAIL__URL=box.url, TASKS_WORKSPACE__TIMEZONE="Europe/Berlin")
@@ -274,7 +275,7 @@ def test_a_mail_is_one_that_a_mail_server_of_1995_takes(launch, mailbox):
     assert mail["Content-Transfer-Encoding"] in ("7bit", "quoted-printable", "base64")
 
 
-def test_an_international_name_before_the_at_needs_a_server_that_takes_it(launch, mailbox):
+def test_an_international_name_before_the_at_needs_a_server_that_takes_it(mailbox, launch):
     box, able = mailbox(is_old=True), mailbox(enable_SMTPUTF8=True)
     server = launch(**QUICK, TASKS_MAIL__URL=box.url)
     olga, address = server.client(), "jörg@bücher.example"
@@ -382,7 +383,7 @@ def test_without_mail_nothing_is_asked_for(server, join):
     assert server.rows("SELECT * FROM invitation WHERE mail_at IS NOT NULL") == []
 
 
-def test_a_server_that_refuses_is_tried_again_and_told(launch, mailbox):
+def test_a_server_that_refuses_is_tried_again_and_told(mailbox, launch):
     box = mailbox()
     server = launch(**QUICK, TASKS_MAIL__URL=box.url)
     olga = server.client()
@@ -408,7 +409,7 @@ def test_a_server_that_refuses_is_tried_again_and_told(launch, mailbox):
     assert invitation["member"]["email"] not in server.log.read_text()
 
 
-def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_receiver):
+def test_a_server_that_hangs_holds_up_nothing(mailbox, launch, receiver, new_receiver):
     line = new_receiver().line  # which accepts connections, and says nothing
     line.listen()
     url = f"smtp://127.0.0.1:{line.getsockname()[1]}"
@@ -430,7 +431,7 @@ def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_rec
     connection.close()
 
 
-def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(launch, mailbox):
+def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(mailbox, launch):
     box = mailbox()
     server = launch(**QUICK, TASKS_MAIL__URL=box.url)
     olga, ana = server.client(), member_of(server, box)
@@ -458,7 +459,7 @@ def tls(tmp_path_factory):
 
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
-def test_the_connection_is_private_the_certificate_checked_no_password_in_clear(launch, mailbox, tls, scheme):
+def test_the_connection_is_private_the_certificate_checked_no_password_in_clear(mailbox, launch, tls, scheme):
     authority, contexts = tls
     context = contexts["right"]
     options = {"tls_context": context, "require_starttls": True, "auth_required": True}
