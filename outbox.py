@@ -75,7 +75,7 @@ class Result:
         return self.status is None or self.status in (407, 429) or self.status >= 500
 
     def refusals(self, stored: Row) -> int:
-        """Return how often the delivery has been refused, with this result, since the kind changed.
+        """Return how many refusals of this kind the delivery has had in a row, with this one.
 
         A wrong event and a wrong address are two kinds. Attempts in which the receiver failed do not count.
         """

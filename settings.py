@@ -613,30 +613,9 @@ def _run(command: list[str], environment: dict[str, str], request: bytes) -> byt
     program = Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
         command, 0, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
     )
-    stdin, stdout = cast(FileIO, program.stdin), cast(FileIO, program.stdout)  # without buffers
-    output, ends_at = b"", time.monotonic() + EXEC_SECONDS
-    with program, selectors.DefaultSelector() as pipes:
+    with program:
         try:
-            os.set_blocking(stdin.fileno(), False)  # the program may read nothing
-            pipes.register(stdin, selectors.EVENT_WRITE)
-            pipes.register(stdout, selectors.EVENT_READ)
-            while len(output) <= SECRET_BYTES:  # `communicate` would keep an output of any size in memory
-                ready = {key.fileobj for key, _ in pipes.select(max(ends_at - time.monotonic(), 0))}
-                if not ready:
-                    raise TimeoutExpired(command, EXEC_SECONDS)
-                if stdin in ready:
-                    try:
-                        request = request[stdin.write(request) or 0 :]
-                    except BrokenPipeError:
-                        request = b""
-                    if not request:
-                        pipes.unregister(stdin)
-                        stdin.close()
-                if stdout in ready:
-                    output += (chunk := stdout.read(65536))
-                    if not chunk:
-                        program.wait(max(ends_at - time.monotonic(), 0))
-                        break
+            output = _exchange(program, request)
         except TimeoutExpired as error:  # also if a child of the program keeps its output open
             raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s") from error
         finally:
@@ -646,6 +625,37 @@ def _run(command: list[str], environment: dict[str, str], request: bytes) -> byt
         raise Unresolved("the program printed more than 1 MiB")
     if program.returncode != 0:
         raise Unresolved(f"the program ended with code {program.returncode}")
+    return output
+
+
+def _exchange(program: Popen, request: bytes) -> bytes:
+    """Send a program its input until it ends or prints over `SECRET_BYTES`; return what it has printed.
+
+    `communicate` would keep an output of any size in memory. Raises `TimeoutExpired` after `EXEC_SECONDS`.
+    """
+    stdin, stdout = cast(FileIO, program.stdin), cast(FileIO, program.stdout)  # without buffers
+    output, ends_at = b"", time.monotonic() + EXEC_SECONDS
+    os.set_blocking(stdin.fileno(), False)  # the program may read nothing
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(stdin, selectors.EVENT_WRITE)
+        pipes.register(stdout, selectors.EVENT_READ)
+        while len(output) <= SECRET_BYTES:
+            ready = {key.fileobj for key, _ in pipes.select(max(ends_at - time.monotonic(), 0))}
+            if not ready:
+                raise TimeoutExpired(program.args, EXEC_SECONDS)
+            if stdin in ready:
+                try:
+                    request = request[stdin.write(request) or 0 :]
+                except BrokenPipeError:
+                    request = b""
+                if not request:
+                    pipes.unregister(stdin)
+                    stdin.close()
+            if stdout in ready:
+                output += (chunk := stdout.read(65536))
+                if not chunk:
+                    program.wait(max(ends_at - time.monotonic(), 0))
+                    break
     return output
 
 
